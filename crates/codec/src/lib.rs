@@ -1,0 +1,1 @@
+//! Sans-IO readers and writers of the protocols that pass through.

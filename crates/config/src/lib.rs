@@ -1,0 +1,1 @@
+//! YAML to a validated configuration, with every fault at its position.

@@ -1,0 +1,1 @@
+//! The routing table as one immutable snapshot, and the decision over it.

@@ -1,0 +1,1 @@
+//! The data plane: one file per stage of a request, and the drivers of the pure state.

@@ -1,0 +1,1 @@
+//! HTTP server and client plumbing: listeners, replica connection pools, drain.

@@ -1,0 +1,1 @@
+//! Who owns a key, who holds a version, and which replica loads or serves it.

@@ -1,0 +1,1 @@
+//! Metrics, access records, logs: bounded, never blocking a request.

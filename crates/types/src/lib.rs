@@ -1,0 +1,14 @@
+//! Ids, units, time as integers, the closed list of failure kinds, invariant ids.
+//!
+//! Everything here is plain data that the other crates agree on. Nothing reads a clock, draws a random number or does IO; there is no
+//! dependency beyond std.
+
+mod failure;
+mod id;
+mod invariant;
+mod units;
+
+pub use failure::{Failure, FailureKind, Side};
+pub use id::{IdError, MAX_ID_LEN, ModelName, PoolName, ReplicaName, TenantId, Version};
+pub use invariant::Invariant;
+pub use units::{Bytes, BytesError, Mono, Revision, Weight};
