@@ -1,1 +1,9 @@
 //! Sans-IO readers and writers of the protocols that pass through.
+//!
+//! Every machine here takes bytes and gives decisions or bytes; none reads a socket, a clock or a random number. Memory is bounded by
+//! constants stated beside each machine, whatever the peer sends.
+
+pub mod answer;
+pub mod framing;
+pub mod json;
+pub mod oip;

@@ -1,1 +1,24 @@
 //! The routing table as one immutable snapshot, and the decision over it.
+//!
+//! A [`Snapshot`] holds everything that routes, under one [`Revision`](holdfast_types::Revision). A request takes one pointer to it, calls [`decide()`] once, and keeps only the
+//! [`Route`] that comes back. The decision is a pure function of the snapshot and the [`Ask`]; it does not allocate once the route has been
+//! used before, and it knows nothing of replicas' health or of what they hold: that is the dispatcher's, after the decision.
+//!
+//! Invariants: PIN-2 rests on `decide` being called once per submission, ROUTE-1 on a snapshot never changing.
+
+mod ask;
+mod decision;
+mod explain;
+mod paged;
+mod route;
+mod snapshot;
+
+pub use ask::Ask;
+pub use decision::{Decision, Refusal, decide};
+pub use explain::{Step, explain};
+pub use paged::{Keyed, Paged};
+pub use route::{Reason, Route, Unavailable};
+pub use snapshot::{
+    BuildError, Catalogue, ModelEntry, ModelInput, PinChange, PoolEntry, PoolInput, Snapshot, TableInput, TenantEntry,
+    TenantInput, VersionEntry,
+};

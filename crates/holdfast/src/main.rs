@@ -1,1 +1,27 @@
-fn main() {}
+//! The `holdfast` command: the gateway, its checks and questions, and a model server for drills.
+//!
+//! Exit codes: 0 done, 1 failed, 2 wrong use or configuration.
+
+mod admin;
+mod cli;
+mod command;
+mod config_file;
+mod output;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    let cli = cli::Cli::parse();
+    match command::run(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            output::complain(&failure.text);
+            ExitCode::from(failure.code)
+        }
+    }
+}

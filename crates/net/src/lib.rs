@@ -1,1 +1,25 @@
-//! HTTP server and client plumbing: listeners, replica connection pools, drain.
+//! HTTP server and client plumbing: listeners, connection limits, strict framing, replica connection pools, drain.
+//!
+//! Nothing here knows tenants, models or versions. The server side hands requests to a service and keeps the connection honest; the client
+//! side keeps connections to one replica and says, when a request fails, whether the replica can have begun it.
+
+mod admission;
+mod client;
+mod conn;
+mod drain;
+mod fetch;
+mod guard;
+mod listener;
+mod resolve;
+mod serve;
+mod tasks;
+
+pub use admission::{Admission, AdmissionLimits, ConnPermit, Refused};
+pub use client::{Checkout, Connector, ReplicaConn, ReplicaPool, SendError};
+pub use conn::{ConnState, RequestGuard};
+pub use drain::{Drain, DrainHandle};
+pub use fetch::{Fetch, FetchError, Fetched};
+pub use listener::{Listener, bind};
+pub use resolve::Target;
+pub use serve::{ServeOptions, serve};
+pub use tasks::Tasks;

@@ -114,7 +114,8 @@ impl fmt::Display for Bytes {
         let binary = [("TiB", 1u64 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
         let decimal = [("TB", 1_000_000_000_000u64), ("GB", 1_000_000_000), ("MB", 1_000_000), ("KB", 1_000)];
         // The shortest exact form: 2GB rather than 1953125KiB.
-        let exact = binary.into_iter().chain(decimal).filter(|(_, size)| self.0 >= *size && self.0.is_multiple_of(*size));
+        let exact =
+            binary.into_iter().chain(decimal).filter(|(_, size)| self.0 >= *size && self.0.is_multiple_of(*size));
         if let Some((unit, size)) = exact.max_by_key(|(_, size)| *size) {
             return write!(f, "{}{unit}", self.0 / size);
         }
@@ -153,7 +154,8 @@ mod tests {
 
     #[test]
     fn sizes_as_we_print_them() {
-        for (bytes, text) in [(0, "0B"), (2_000_000_000, "2GB"), (24 << 30, "24GiB"), (1500, "1.46KiB"), (1_000, "1KB")] {
+        for (bytes, text) in [(0, "0B"), (2_000_000_000, "2GB"), (24 << 30, "24GiB"), (1500, "1.46KiB"), (1_000, "1KB")]
+        {
             assert_eq!(Bytes(bytes).to_string(), text);
         }
     }

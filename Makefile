@@ -1,0 +1,67 @@
+# Holdfast's chores. Each target installs what a plain Debian 12 machine with Rust lacks, and says what it does as it goes.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+CARGO ?= cargo
+# CI builds exactly what the lock file says; at a desk an edited Cargo.toml may update it.
+LOCKED := $(if $(CI),--locked)
+say = @printf '==> %s\n'
+
+.PHONY: help
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: rust ## Build the gateway and play the demonstration: model servers, a gateway, a version flip
+	$(say) 'building holdfast, optimised (some minutes the first time)'
+	@$(CARGO) build $(LOCKED) --release -p holdfast
+	$(say) 'holdfast demo'
+	@$(CARGO) run $(LOCKED) --quiet --release -p holdfast -- demo
+
+.PHONY: test
+test: rust test-tools mlserver ## Run all tests, the end-to-end tests against a real MLServer among them
+	$(say) 'cargo test (unit, property, end-to-end)'
+	@$(CARGO) test $(LOCKED) --workspace --no-fail-fast
+
+.PHONY: lint
+lint: rust ## Check format, clippy, the repository's own rules, and cargo-deny where it is installed
+	$(say) 'cargo fmt --check'
+	@$(CARGO) fmt --all --check
+	$(say) 'cargo clippy'
+	@$(CARGO) clippy $(LOCKED) --workspace --all-targets -- -D warnings
+	$(say) 'cargo xtask tidy'
+	@$(CARGO) xtask tidy
+	@scripts/deny.sh
+
+.PHONY: docs
+docs: rust ## Build the API documentation and check the links of the Markdown files
+	$(say) 'cargo doc, warnings are errors'
+	@RUSTDOCFLAGS='-D warnings' $(CARGO) doc $(LOCKED) --workspace --no-deps
+	$(say) 'links of the Markdown files'
+	@$(CARGO) xtask links
+
+.PHONY: bench
+bench: rust ## Measure latency and throughput of the released build on this machine
+	@scripts/bench/run.sh
+
+.PHONY: release
+release: rust ## Build the binary that is released, and print where it is and how large
+	$(say) 'building holdfast with the profile dist (link-time optimisation: several minutes)'
+	@$(CARGO) build $(LOCKED) --profile dist -p holdfast
+	@ls -lh "$${CARGO_TARGET_DIR:-target}/dist/holdfast"
+
+# What the targets above need.
+
+.PHONY: rust
+rust:
+	@scripts/need-rust.sh
+
+.PHONY: test-tools
+test-tools:
+	@scripts/need-deb.sh promtool=prometheus curl=curl
+
+.PHONY: mlserver
+mlserver:
+	@scripts/need-mlserver.sh

@@ -1,0 +1,524 @@
+//! Strict HTTP/1.1 request framing, watched on the raw bytes before a parser sees them (RFC 9112, sections 2, 5 and 6).
+//!
+//! A lenient parser that mends an ambiguous request (two lengths, a `Transfer-Encoding` with odd spelling, a bare line feed) may mend it
+//! otherwise than the next hop does, and the difference is a smuggled request. So the gateway refuses such a head outright. [`Monitor`]
+//! follows a connection's bytes from head to body to head, tells how many of them may be handed to the parser, and stops at the first
+//! head that breaks a rule. Heads are handed over whole or not at all, so a refused head leaves the parser at rest between two requests.
+//!
+//! It does not build a request and does not decode bodies; it only knows where they end.
+
+use std::fmt;
+
+/// Why a head is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Violation {
+    /// The request line is not `METHOD target HTTP/1.0|1.1`.
+    RequestLine,
+    /// The request target is longer than its bound.
+    TargetTooLong,
+    /// The head is longer than its bound, or has too many fields.
+    HeadTooLarge,
+    /// A line ends in LF without CR, or has a CR inside.
+    LineEnding,
+    /// A field line is folded onto the line before it.
+    Folding,
+    /// A field name is empty, has a character that no name may have, or white space before the colon.
+    FieldName,
+    /// A field value has a control character.
+    FieldValue,
+    /// Both `Content-Length` and `Transfer-Encoding`.
+    BothLengths,
+    /// A `Content-Length` that is not one decimal number of at most 18 digits, or two that differ.
+    ContentLength,
+    /// A `Transfer-Encoding` that is not exactly `chunked`, comes twice, or comes with HTTP/1.0.
+    TransferEncoding,
+    /// A name that other software may take for `Content-Length` or `Transfer-Encoding`.
+    LookAlike,
+    /// `Host` is missing in HTTP/1.1 or comes twice.
+    Host,
+}
+
+impl Violation {
+    /// The HTTP status of the refusal.
+    #[must_use]
+    pub const fn http_status(self) -> u16 {
+        match self {
+            Self::TargetTooLong | Self::HeadTooLarge => 431,
+            _ => 400,
+        }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::RequestLine => "the request line is malformed",
+            Self::TargetTooLong => "the request target is too long",
+            Self::HeadTooLarge => "the request head is too large",
+            Self::LineEnding => "a line of the head does not end in CR LF",
+            Self::Folding => "a field line is folded",
+            Self::FieldName => "a field name is malformed",
+            Self::FieldValue => "a field value has a control character",
+            Self::BothLengths => "the request has both Content-Length and Transfer-Encoding",
+            Self::ContentLength => "Content-Length is malformed or repeated with another value",
+            Self::TransferEncoding => "Transfer-Encoding must be \"chunked\", once, in HTTP/1.1",
+            Self::LookAlike => "a field name imitates Content-Length or Transfer-Encoding",
+            Self::Host => "Host must be given exactly once",
+        })
+    }
+}
+
+/// Bounds of a head.
+#[derive(Clone, Copy, Debug)]
+pub struct HeadLimits {
+    /// Most bytes of a head, its blank line included.
+    pub head: usize,
+    /// Most bytes of the request target.
+    pub target: usize,
+    /// Most field lines.
+    pub fields: usize,
+}
+
+/// Where in a request the connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Between two requests.
+    Idle,
+    /// Some bytes of a head have come, its end has not.
+    Head,
+    /// In a body.
+    Body,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Head,
+    Sized(u64),
+    ChunkSize {
+        digits: u8,
+        size: u64,
+        extension: u16,
+    },
+    ChunkSizeLf(u64),
+    ChunkData(u64),
+    ChunkDataEnd {
+        lf: bool,
+    },
+    Trailer {
+        line: u32,
+        total: u32,
+    },
+    TrailerLf {
+        line: u32,
+        total: u32,
+    },
+    /// Chunk framing is broken: the parser is left to report it, and nothing after it is a head.
+    Broken,
+}
+
+/// Follows one connection. See the module.
+#[derive(Debug)]
+pub struct Monitor {
+    limits: HeadLimits,
+    state: State,
+    heads: u64,
+}
+
+/// What to do with bytes that were fed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Release {
+    /// This many bytes, from the front, may go to the parser.
+    pub bytes: usize,
+    /// Whether a head that broke a rule begins right after them.
+    pub violation: Option<Violation>,
+}
+
+impl Monitor {
+    /// At the start of a connection.
+    #[must_use]
+    pub fn new(limits: HeadLimits) -> Self {
+        Self { limits, state: State::Head, heads: 0 }
+    }
+
+    /// Heads released so far.
+    #[must_use]
+    pub fn heads(&self) -> u64 {
+        self.heads
+    }
+
+    /// Where the connection is, given whether bytes of a head are being held back.
+    #[must_use]
+    pub fn phase(&self, holding: bool) -> Phase {
+        match self.state {
+            State::Head if holding => Phase::Head,
+            State::Head => Phase::Idle,
+            _ => Phase::Body,
+        }
+    }
+
+    /// Looks at all bytes that are not released yet: those held back the last time, then the new ones.
+    ///
+    /// The bytes after [`Release::bytes`] have to be fed again, with more behind them.
+    pub fn feed(&mut self, bytes: &[u8]) -> Release {
+        let mut at = 0;
+        while at < bytes.len() {
+            if self.state != State::Head {
+                at += self.body(&bytes[at..]);
+                continue;
+            }
+            match self.head(&bytes[at..]) {
+                Ok(Some(length)) => at += length,
+                Ok(None) => return Release { bytes: at, violation: None },
+                Err(violation) => return Release { bytes: at, violation: Some(violation) },
+            }
+        }
+        Release { bytes: at, violation: None }
+    }
+
+    /// The length of the head at the front, `None` if its end has not come.
+    fn head(&mut self, bytes: &[u8]) -> Result<Option<usize>, Violation> {
+        // Empty lines before a request line are allowed (RFC 9112, 2.2).
+        let skipped = bytes.chunks_exact(2).take_while(|pair| pair == b"\r\n").count() * 2;
+        let rest = &bytes[skipped..];
+        let Some(end) = memchr::memmem::find(rest, b"\r\n\r\n") else {
+            return self.unfinished(rest);
+        };
+        let length = end + 4;
+        if length > self.limits.head {
+            return Err(Violation::HeadTooLarge);
+        }
+        self.state = check_head(&rest[..end + 2], &self.limits)?;
+        self.heads += 1;
+        Ok(Some(skipped + length))
+    }
+
+    /// A head without an end: refused once it is too long, or can no longer become right.
+    fn unfinished(&self, rest: &[u8]) -> Result<Option<usize>, Violation> {
+        if rest.len() > self.limits.head {
+            return Err(Violation::HeadTooLarge);
+        }
+        if memchr::memmem::find(rest, b"\n\n").is_some() || rest.first() == Some(&b'\n') {
+            return Err(Violation::LineEnding);
+        }
+        if memchr::memchr(b'\n', &rest[..rest.len().min(self.limits.target + 32)]).is_none()
+            && rest.len() > self.limits.target + 32
+        {
+            return Err(Violation::TargetTooLong);
+        }
+        Ok(None)
+    }
+
+    /// Follows body bytes; returns how many of them belong to the body.
+    fn body(&mut self, bytes: &[u8]) -> usize {
+        let (next, used) = match self.state {
+            State::Sized(left) => after_data(left, bytes.len(), State::Head, State::Sized),
+            State::ChunkData(left) => {
+                after_data(left, bytes.len(), State::ChunkDataEnd { lf: false }, State::ChunkData)
+            }
+            State::Broken | State::Head => (self.state, bytes.len()),
+            _ => (self.chunk_byte(bytes[0]), 1),
+        };
+        self.state = next;
+        used
+    }
+
+    fn chunk_byte(&self, byte: u8) -> State {
+        match (self.state, byte) {
+            (State::ChunkSize { digits: 1.., size, .. }, b'\r') => State::ChunkSizeLf(size),
+            (State::ChunkSize { digits, size, extension: 0 }, _) if byte.is_ascii_hexdigit() && digits < 15 => {
+                let digit = (byte as char).to_digit(16).unwrap_or(0);
+                State::ChunkSize { digits: digits + 1, size: size * 16 + u64::from(digit), extension: 0 }
+            }
+            (State::ChunkSize { digits: 1.., size, extension }, _)
+                if byte != b'\n' && (extension > 0 || byte == b';') && extension < 1024 =>
+            {
+                State::ChunkSize { digits: 1, size, extension: extension + 1 }
+            }
+            (State::ChunkSizeLf(0), b'\n') => State::Trailer { line: 0, total: 0 },
+            (State::ChunkSizeLf(size), b'\n') => State::ChunkData(size),
+            (State::ChunkDataEnd { lf: false }, b'\r') => State::ChunkDataEnd { lf: true },
+            (State::ChunkDataEnd { lf: true }, b'\n') => State::ChunkSize { digits: 0, size: 0, extension: 0 },
+            (State::Trailer { line, total }, b'\r') => State::TrailerLf { line, total },
+            (State::Trailer { line, total }, _) if byte != b'\n' && (total as usize) < self.limits.head => {
+                State::Trailer { line: line + 1, total: total + 1 }
+            }
+            (State::TrailerLf { line: 0, .. }, b'\n') => State::Head,
+            (State::TrailerLf { total, .. }, b'\n') => State::Trailer { line: 0, total },
+            _ => State::Broken,
+        }
+    }
+}
+
+fn after_data(left: u64, available: usize, done: State, more: impl Fn(u64) -> State) -> (State, usize) {
+    let used = usize::try_from(left).unwrap_or(usize::MAX).min(available);
+    let left = left - used as u64;
+    (if left == 0 { done } else { more(left) }, used)
+}
+
+#[derive(Default)]
+struct Lengths {
+    content_length: Option<u64>,
+    chunked: bool,
+    hosts: u32,
+}
+
+/// Checks a whole head (up to and with the CR LF of its last line) and says what body follows it.
+fn check_head(head: &[u8], limits: &HeadLimits) -> Result<State, Violation> {
+    let mut lines = Lines { rest: head };
+    let request_line = lines.next().ok_or(Violation::RequestLine)??;
+    let http_11 = check_request_line(request_line, limits)?;
+    let mut lengths = Lengths::default();
+    for (count, line) in lines.enumerate() {
+        if count >= limits.fields {
+            return Err(Violation::HeadTooLarge);
+        }
+        check_field(line?, http_11, &mut lengths)?;
+    }
+    if lengths.hosts > 1 || (http_11 && lengths.hosts == 0) {
+        return Err(Violation::Host);
+    }
+    match (lengths.chunked, lengths.content_length) {
+        (true, Some(_)) => Err(Violation::BothLengths),
+        (true, None) => Ok(State::ChunkSize { digits: 0, size: 0, extension: 0 }),
+        (false, Some(0) | None) => Ok(State::Head),
+        (false, Some(length)) => Ok(State::Sized(length)),
+    }
+}
+
+/// Lines that end in CR LF, without it.
+struct Lines<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Iterator for Lines<'a> {
+    type Item = Result<&'a [u8], Violation>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let Some(lf) = memchr::memchr(b'\n', self.rest) else { return Some(Err(Violation::LineEnding)) };
+        let line = &self.rest[..lf];
+        self.rest = &self.rest[lf + 1..];
+        match line.split_last() {
+            Some((b'\r', line)) => Some(Ok(line)),
+            _ => Some(Err(Violation::LineEnding)),
+        }
+    }
+}
+
+fn check_request_line(line: &[u8], limits: &HeadLimits) -> Result<bool, Violation> {
+    let first = memchr::memchr(b' ', line).ok_or(Violation::RequestLine)?;
+    let (method, rest) = (&line[..first], &line[first + 1..]);
+    let last = memchr::memrchr(b' ', rest).ok_or(Violation::RequestLine)?;
+    let (target, version) = (&rest[..last], &rest[last + 1..]);
+    if target.len() > limits.target {
+        return Err(Violation::TargetTooLong);
+    }
+    let method_ok = !method.is_empty() && method.len() <= 32 && method.iter().all(|b| is_token(*b));
+    let target_ok = !target.is_empty() && target.iter().all(|b| (0x21..0x7f).contains(b));
+    match version {
+        _ if !method_ok || !target_ok => Err(Violation::RequestLine),
+        b"HTTP/1.1" => Ok(true),
+        b"HTTP/1.0" => Ok(false),
+        _ => Err(Violation::RequestLine),
+    }
+}
+
+fn check_field(line: &[u8], http_11: bool, lengths: &mut Lengths) -> Result<(), Violation> {
+    if matches!(line.first(), Some(b' ' | b'\t')) {
+        return Err(Violation::Folding);
+    }
+    let colon = memchr::memchr(b':', line).ok_or(Violation::FieldName)?;
+    let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+    if value.iter().any(|b| (*b < 0x20 && *b != b'\t') || *b == 0x7f) {
+        return Err(Violation::FieldValue);
+    }
+    let suspect = matches!(folded_len(name), 13 | 16);
+    if name.is_empty() || !name.iter().all(|b| is_token(*b)) {
+        return Err(Violation::FieldName);
+    }
+    if name.eq_ignore_ascii_case(b"host") {
+        lengths.hosts += 1;
+    } else if suspect {
+        check_length_field(name, value, http_11, lengths)?;
+    }
+    Ok(())
+}
+
+fn check_length_field(name: &[u8], value: &[u8], http_11: bool, lengths: &mut Lengths) -> Result<(), Violation> {
+    if name.eq_ignore_ascii_case(b"content-length") {
+        let length = parse_length(value).ok_or(Violation::ContentLength)?;
+        if lengths.content_length.is_some_and(|other| other != length) {
+            return Err(Violation::ContentLength);
+        }
+        lengths.content_length = Some(length);
+    } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
+        if lengths.chunked || !http_11 || !value.eq_ignore_ascii_case(b"chunked") {
+            return Err(Violation::TransferEncoding);
+        }
+        lengths.chunked = true;
+    } else if folds_to(name, b"contentlength") || folds_to(name, b"transferencoding") {
+        return Err(Violation::LookAlike);
+    }
+    Ok(())
+}
+
+/// One decimal number without sign, list or space; at most 18 digits, so that no sum of it can overflow.
+fn parse_length(value: &[u8]) -> Option<u64> {
+    if value.is_empty() || value.len() > 18 || !value.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    std::str::from_utf8(value).ok()?.parse().ok()
+}
+
+fn folded_len(name: &[u8]) -> usize {
+    name.iter().filter(|b| b.is_ascii_alphanumeric()).count()
+}
+
+fn folds_to(name: &[u8], plain: &[u8]) -> bool {
+    let letters = name.iter().filter(|b| b.is_ascii_alphanumeric()).map(u8::to_ascii_lowercase);
+    letters.eq(plain.iter().copied())
+}
+
+/// `tchar` of RFC 9110, section 5.6.2.
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const LIMITS: HeadLimits = HeadLimits { head: 1024, target: 100, fields: 10 };
+
+    fn feed(text: &str) -> Release {
+        Monitor::new(LIMITS).feed(text.as_bytes())
+    }
+
+    fn fields(fields: &str) -> Option<Violation> {
+        feed(&format!("POST / HTTP/1.1\r\nHost: h\r\n{fields}\r\n")).violation
+    }
+
+    #[test]
+    fn heads_that_mean_one_thing_pass() {
+        for head in [
+            "",
+            "Content-Length: 0\r\n",
+            "Content-Length: 5\r\nContent-Length: 5\r\n",
+            "Transfer-Encoding: chunked\r\n",
+            "transfer-encoding:\tChunked \r\n",
+            "X-Content-Length-Hint: 5\r\n",
+            "X: caf\u{e9}\r\n",
+            "X:\r\n",
+        ] {
+            assert_eq!(fields(head), None, "{head:?}");
+        }
+        assert_eq!(feed("\r\n\r\nGET / HTTP/1.0\r\n\r\n").violation, None);
+    }
+
+    #[test]
+    fn heads_that_could_mean_two_things_do_not() {
+        use Violation::{BothLengths, ContentLength, FieldName, FieldValue, Folding, LineEnding, LookAlike};
+        for (head, why) in [
+            ("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", BothLengths),
+            ("Transfer-Encoding: chunked\r\nContent-Length: 5\r\n", BothLengths),
+            ("Content-Length: +5\r\n", ContentLength),
+            ("Content-Length: 0x5\r\n", ContentLength),
+            ("Content-Length: 5,5\r\n", ContentLength),
+            ("Content-Length: 5, 6\r\n", ContentLength),
+            ("Content-Length: 5\r\nContent-Length: 6\r\n", ContentLength),
+            ("Content-Length: 12345678901234567890\r\n", ContentLength),
+            ("Content-Length:\r\n", ContentLength),
+            ("Transfer-Encoding: gzip, chunked\r\n", Violation::TransferEncoding),
+            ("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n", Violation::TransferEncoding),
+            ("Transfer-Encoding: xchunked\r\n", Violation::TransferEncoding),
+            ("Transfer_Encoding: chunked\r\n", LookAlike),
+            ("Content.Length: 5\r\n", LookAlike),
+            ("Transfer-Encoding : chunked\r\n", FieldName),
+            ("\u{1}Transfer-Encoding: chunked\r\n", FieldName),
+            ("Novalue\r\n", FieldName),
+            (": x\r\n", FieldName),
+            ("X: a\r\n b\r\n", Folding),
+            ("X: a\rb\r\n", FieldValue),
+            ("X: a\0b\r\n", FieldValue),
+            ("X: a\nY: b\r\n", LineEnding),
+            ("Host: other\r\n", Violation::Host),
+        ] {
+            assert_eq!(fields(head), Some(why), "{head:?}");
+        }
+    }
+
+    #[test]
+    fn request_lines() {
+        for line in
+            ["GET /", "GET / HTTP/2.0", "GET  / HTTP/1.1", "G\u{1}T / HTTP/1.1", "GET /\u{e9} HTTP/1.1", " / HTTP/1.1"]
+        {
+            let why = feed(&format!("{line}\r\nHost: h\r\n\r\n")).violation;
+            assert_eq!(why, Some(Violation::RequestLine), "{line:?}");
+        }
+        let long = format!("GET /{} HTTP/1.1\r\nHost: h\r\n\r\n", "x".repeat(100));
+        assert_eq!(feed(&long).violation, Some(Violation::TargetTooLong));
+        assert_eq!(feed("GET / HTTP/1.1\r\n\r\n").violation, Some(Violation::Host));
+    }
+
+    #[test]
+    fn bounds() {
+        let many: String = (0..10).map(|i| format!("X{i}: 1\r\n")).collect();
+        assert_eq!(fields(&many), Some(Violation::HeadTooLarge));
+        assert_eq!(
+            feed(&format!("GET / HTTP/1.1\r\nX: {}", "y".repeat(1024))).violation,
+            Some(Violation::HeadTooLarge)
+        );
+        assert_eq!(feed(&"x".repeat(200)).violation, Some(Violation::TargetTooLong));
+    }
+
+    #[test]
+    fn a_smuggled_head_in_a_body_is_body_and_the_next_head_is_checked() {
+        let hidden = "GET /x HTTP/1.1\r\nBad Name: 1\r\n\r\n";
+        let sized = format!("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: {}\r\n\r\n{hidden}", hidden.len());
+        assert_eq!(feed(&sized), Release { bytes: sized.len(), violation: None });
+        let chunked =
+            "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3;a=b\r\nabc\r\n0\r\nT: v\r\n\r\n";
+        let both = format!("{chunked}{hidden}");
+        assert_eq!(feed(&both), Release { bytes: chunked.len(), violation: Some(Violation::FieldName) });
+    }
+
+    #[test]
+    fn after_broken_chunks_nothing_is_a_head() {
+        for body in ["zz\r\n", "5\nabc", "3\r\nabcX", "ffffffffffffffff\r\n", "\r\n"] {
+            let mut monitor = Monitor::new(LIMITS);
+            let text = format!("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n{body}");
+            assert_eq!(monitor.feed(text.as_bytes()).bytes, text.len());
+            assert_eq!((monitor.state, monitor.phase(false)), (State::Broken, Phase::Body), "{body:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn segments_change_nothing(cuts in proptest::collection::vec(1usize..40, 0..20)) {
+            let text = "POST /a HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n\
+                        GET /b HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabcGET /c HTTP/1.1\r\nHost: h\r\nContent-Length: 1,1\r\n\r\n";
+            let whole = feed(text);
+            let mut monitor = Monitor::new(LIMITS);
+            let (mut released, mut fed, mut violation) = (0, 0, None);
+            let mut cuts = cuts.into_iter();
+            while violation.is_none() && fed < text.len() {
+                fed = (fed + cuts.next().unwrap_or(7)).min(text.len());
+                let release = monitor.feed(&text.as_bytes()[released..fed]);
+                released += release.bytes;
+                violation = release.violation;
+            }
+            prop_assert_eq!(Release { bytes: released, violation }, whole);
+            prop_assert_eq!(whole.violation, Some(Violation::ContentLength));
+            prop_assert_eq!(monitor.heads(), 2);
+        }
+
+        #[test]
+        fn any_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let release = Monitor::new(LIMITS).feed(&bytes);
+            prop_assert!(release.bytes <= bytes.len());
+        }
+    }
+}

@@ -1,0 +1,441 @@
+//! Finds chosen string members at the top level of a JSON object while it streams by.
+//!
+//! The scanner keeps a few hundred bytes of state however long the text is, and looks at each byte once. It does not validate: it follows
+//! strings, escapes and nesting, which is all that is needed to tell a top-level member from the same name inside a payload. Keys are
+//! compared after their escapes are undone, so `"model\u005fname"` is `model_name` here as it is to the client's parser (RFC 8259, section 7).
+
+/// Longest value that is kept for comparison; a longer one is reported cut and flagged.
+pub const MAX_VALUE: usize = 256;
+const MAX_KEY: usize = 32;
+
+/// The value of a watched member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// A string, unescaped.
+    Text(String),
+    /// `null`.
+    Null,
+    /// Anything else: a number, a literal, an array or object, or a string that is longer than [`MAX_VALUE`] or malformed.
+    Other,
+}
+
+/// Something at a byte of the chunk that was fed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The value of watched key `key` begins at this offset of the chunk.
+    ValueStart {
+        /// Index into the watched keys.
+        key: usize,
+        /// Offset in the chunk.
+        at: usize,
+    },
+    /// The value ends just before this offset of the chunk.
+    ValueEnd {
+        /// Index into the watched keys.
+        key: usize,
+        /// Offset in the chunk, one past the value's last byte.
+        at: usize,
+        /// What it was.
+        value: Value,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Before the text's first brace.
+    Start,
+    /// In the top object, where a key may come.
+    ExpectKey,
+    /// Inside a top-level key.
+    Key,
+    /// After a top-level key, before its value.
+    Colon,
+    /// Inside a value nobody watches.
+    Skip,
+    /// Inside a watched string.
+    WatchedString,
+    /// Inside a watched value that is not a string.
+    WatchedOther,
+    /// After the top object, or the text is no object.
+    Done,
+}
+
+/// Bytes that matter while a value is skipped.
+const fn structural() -> [bool; 256] {
+    let mut table = [false; 256];
+    table[b'"' as usize] = true;
+    table[b'{' as usize] = true;
+    table[b'}' as usize] = true;
+    table[b'[' as usize] = true;
+    table[b']' as usize] = true;
+    table[b',' as usize] = true;
+    table
+}
+static STRUCTURAL: [bool; 256] = structural();
+
+/// The scanner. Feed it chunks in order.
+#[derive(Clone, Debug)]
+pub struct Scanner {
+    keys: &'static [&'static str],
+    state: State,
+    /// Open arrays and objects inside the value being read.
+    depth: u32,
+    in_string: bool,
+    escaped: bool,
+    key: Vec<u8>,
+    key_index: usize,
+    value: Vec<u8>,
+    overlong: bool,
+}
+
+impl Scanner {
+    /// Watches for top-level members with one of these names.
+    #[must_use]
+    pub fn new(keys: &'static [&'static str]) -> Self {
+        Self {
+            keys,
+            state: State::Start,
+            depth: 0,
+            in_string: false,
+            escaped: false,
+            key: Vec::new(),
+            key_index: 0,
+            value: Vec::new(),
+            overlong: false,
+        }
+    }
+
+    /// Whether the top object has been closed, or the text is not an object.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.state == State::Done
+    }
+
+    /// Whether the last chunk ended inside a watched value.
+    #[must_use]
+    pub fn in_watched_value(&self) -> bool {
+        matches!(self.state, State::WatchedString | State::WatchedOther)
+    }
+
+    /// Reads on from offset `from` of `chunk` to the next event. `None` once the chunk is used up.
+    pub fn next_event(&mut self, chunk: &[u8], from: &mut usize) -> Option<Event> {
+        while *from < chunk.len() {
+            let event = match self.state {
+                State::Start => self.start(chunk, from),
+                State::ExpectKey => self.expect_key(chunk, from),
+                State::Key => self.read_key(chunk, from),
+                State::Colon => self.colon(chunk, from),
+                State::Skip => self.skip(chunk, from),
+                State::WatchedString => self.watched_string(chunk, from),
+                State::WatchedOther => self.watched_other(chunk, from),
+                State::Done => {
+                    *from = chunk.len();
+                    None
+                }
+            };
+            if event.is_some() {
+                return event;
+            }
+        }
+        None
+    }
+
+    fn start(&mut self, chunk: &[u8], from: &mut usize) -> Option<Event> {
+        let byte = chunk[*from];
+        *from += 1;
+        // A byte order mark is passed over: parsers that accept it see the object behind it.
+        self.state = match byte {
+            b'{' => State::ExpectKey,
+            b' ' | b'\t' | b'\r' | b'\n' | 0xef | 0xbb | 0xbf => State::Start,
+            _ => State::Done,
+        };
+        None
+    }
+
+    fn expect_key(&mut self, chunk: &[u8], from: &mut usize) -> Option<Event> {
+        let byte = chunk[*from];
+        *from += 1;
+        match byte {
+            b'"' => {
+                self.key.clear();
+                self.overlong = false;
+                self.escaped = false;
+                self.state = State::Key;
+            }
+            b'}' => self.state = State::Done,
+            _ => {}
+        }
+        None
+    }
+
+    fn read_key(&mut self, chunk: &[u8], from: &mut usize) -> Option<Event> {
+        if take_string(chunk, from, &mut self.escaped, &mut self.key, MAX_KEY, &mut self.overlong) {
+            self.state = State::Colon;
+        }
+        None
+    }
+
+    fn colon(&mut self, chunk: &[u8], from: &mut usize) -> Option<Event> {
+        let byte = chunk[*from];
+        if matches!(byte, b':' | b' ' | b'\t' | b'\r' | b'\n') {
+            *from += 1;
+            return None;
+        }
+        (self.depth, self.in_string, self.escaped) = (0, false, false);
+        let watched = if self.overlong { None } else { watched(self.keys, &self.key) };
+        let Some(key) = watched else {
+            self.state = State::Skip;
+            return None;
+        };
+        self.key_index = key;
+        self.value.clear();
+        self.overlong = false;
+        let at = *from;
+        self.state = if byte == b'"' {
+            *from += 1;
+            State::WatchedString
+        } else {
+            State::WatchedOther
+        };
+        Some(Event::ValueStart { key, at })
+    }
+
+    fn watched_string(&mut self, chunk: &[u8], from: &mut usize) -> Option<Event> {
+        if !take_string(chunk, from, &mut self.escaped, &mut self.value, MAX_VALUE, &mut self.overlong) {
+            return None;
+        }
+        self.state = State::ExpectKey;
+        let value = if self.overlong { None } else { unescape(&self.value) };
+        Some(Event::ValueEnd { key: self.key_index, at: *from, value: value.map_or(Value::Other, Value::Text) })
+    }
+
+    fn watched_other(&mut self, chunk: &[u8], from: &mut usize) -> Option<Event> {
+        let begin = *from;
+        let ended = self.skip_value(chunk, from);
+        for byte in &chunk[begin..*from] {
+            if self.value.len() < MAX_VALUE && !byte.is_ascii_whitespace() {
+                self.value.push(*byte);
+            }
+        }
+        if !ended {
+            return None;
+        }
+        self.state = State::ExpectKey;
+        let value = if self.value == b"null" { Value::Null } else { Value::Other };
+        Some(Event::ValueEnd { key: self.key_index, at: *from, value })
+    }
+
+    fn skip(&mut self, chunk: &[u8], from: &mut usize) -> Option<Event> {
+        if self.skip_value(chunk, from) {
+            self.state = State::ExpectKey;
+        }
+        None
+    }
+
+    /// Moves to the `,` or `}` that ends the value (not past it). False if the chunk ends first.
+    fn skip_value(&mut self, chunk: &[u8], from: &mut usize) -> bool {
+        while *from < chunk.len() {
+            if self.in_string {
+                self.skip_string(chunk, from);
+                continue;
+            }
+            let byte = chunk[*from];
+            if !STRUCTURAL[byte as usize] {
+                *from += 1;
+                continue;
+            }
+            match byte {
+                b'"' => self.in_string = true,
+                b'{' | b'[' => self.depth = self.depth.saturating_add(1),
+                b',' if self.depth == 0 => return true,
+                b'}' | b']' if self.depth == 0 => return true,
+                b'}' | b']' => self.depth -= 1,
+                _ => {}
+            }
+            *from += 1;
+        }
+        false
+    }
+
+    fn skip_string(&mut self, chunk: &[u8], from: &mut usize) {
+        if self.escaped {
+            self.escaped = false;
+            *from += 1;
+            return;
+        }
+        let rest = &chunk[*from..];
+        let Some(i) = memchr::memchr2(b'"', b'\\', rest) else {
+            *from = chunk.len();
+            return;
+        };
+        if rest[i] == b'"' {
+            self.in_string = false;
+        } else {
+            self.escaped = true;
+        }
+        *from += i + 1;
+    }
+}
+
+fn watched(keys: &[&str], raw: &[u8]) -> Option<usize> {
+    if !raw.contains(&b'\\') {
+        return keys.iter().position(|k| k.as_bytes() == raw);
+    }
+    let text = unescape(raw)?;
+    keys.iter().position(|k| *k == text)
+}
+
+/// Copies a string's raw bytes up to its closing quote, which it passes. True when the quote was found.
+fn take_string(
+    chunk: &[u8],
+    from: &mut usize,
+    escaped: &mut bool,
+    into: &mut Vec<u8>,
+    most: usize,
+    over: &mut bool,
+) -> bool {
+    // Escapes make a raw string up to six times longer than its text.
+    let most = most * 6;
+    while *from < chunk.len() {
+        let byte = chunk[*from];
+        *from += 1;
+        if !*escaped && byte == b'"' {
+            return true;
+        }
+        *escaped = !*escaped && byte == b'\\';
+        if into.len() < most {
+            into.push(byte);
+        } else {
+            *over = true;
+        }
+    }
+    false
+}
+
+/// Undoes JSON string escapes. `None` if the text is not a valid JSON string.
+fn unescape(raw: &[u8]) -> Option<String> {
+    let text = std::str::from_utf8(raw).ok()?;
+    if !text.contains('\\') {
+        return Some(text.to_owned());
+    }
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        if c != '\\' {
+            out.push(c);
+            continue;
+        }
+        match chars.next()? {
+            'b' => out.push('\u{8}'),
+            'f' => out.push('\u{c}'),
+            'n' => out.push('\n'),
+            'r' => out.push('\r'),
+            't' => out.push('\t'),
+            'u' => out.push(unicode_escape(&mut chars)?),
+            c @ ('"' | '\\' | '/') => out.push(c),
+            _ => return None,
+        }
+    }
+    Some(out)
+}
+
+fn unicode_escape(chars: &mut std::str::Chars<'_>) -> Option<char> {
+    let high = hex4(chars)?;
+    if !(0xd800..0xdc00).contains(&high) {
+        return char::from_u32(high);
+    }
+    if chars.next()? != '\\' || chars.next()? != 'u' {
+        return None;
+    }
+    let low = hex4(chars)?;
+    if !(0xdc00..0xe000).contains(&low) {
+        return None;
+    }
+    char::from_u32(0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00))
+}
+
+fn hex4(chars: &mut std::str::Chars<'_>) -> Option<u32> {
+    (0..4).try_fold(0, |n, _| Some(n * 16 + chars.next()?.to_digit(16)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const KEYS: &[&str] = &["model_name", "model_version"];
+
+    fn scan(chunks: &[&[u8]]) -> Vec<(usize, Value)> {
+        let mut scanner = Scanner::new(KEYS);
+        let mut found = Vec::new();
+        for chunk in chunks {
+            let mut from = 0;
+            while let Some(event) = scanner.next_event(chunk, &mut from) {
+                if let Event::ValueEnd { key, value, .. } = event {
+                    found.push((key, value));
+                }
+            }
+        }
+        found
+    }
+
+    fn text(s: &str) -> Value {
+        Value::Text(s.to_owned())
+    }
+
+    #[test]
+    fn only_top_level_members_count() {
+        let cases: [(&str, Vec<(usize, Value)>); 10] = [
+            (r#"{"model_name":"m","model_version":"7"}"#, vec![(0, text("m")), (1, text("7"))]),
+            (r#"{"outputs":[{"model_name":"x"}],"model_name":"m"}"#, vec![(0, text("m"))]),
+            (r#"{"id":"\"model_name\":\"x\"","model_name":"m"}"#, vec![(0, text("m"))]),
+            (r#"{"p":{"model_name":"x"}}"#, vec![]),
+            (r#"{"model\u005fname":"m"}"#, vec![(0, text("m"))]),
+            (r#"{"model_version": null ,"a":1}"#, vec![(1, Value::Null)]),
+            (r#"{"model_version": 7}"#, vec![(1, Value::Other)]),
+            (r#"{"model_version": {"a":[1,2]},"model_name":"m"}"#, vec![(1, Value::Other), (0, text("m"))]),
+            (r#"[{"model_name":"m"}]"#, vec![]),
+            (r#"{"model_name":"a","model_name":"b"}"#, vec![(0, text("a")), (0, text("b"))]),
+        ];
+        for (json, want) in cases {
+            assert_eq!(scan(&[json.as_bytes()]), want, "{json}");
+        }
+    }
+
+    #[test]
+    fn offsets_frame_the_value() {
+        let json = br#"{"id":1, "model_name" : "ab", "x":2}"#;
+        let mut scanner = Scanner::new(KEYS);
+        let mut from = 0;
+        let Some(Event::ValueStart { at: start, .. }) = scanner.next_event(json, &mut from) else { panic!("no start") };
+        let Some(Event::ValueEnd { at: end, .. }) = scanner.next_event(json, &mut from) else { panic!("no end") };
+        assert_eq!(&json[start..end], br#""ab""#);
+    }
+
+    #[test]
+    fn an_overlong_value_is_not_taken_for_its_beginning() {
+        let json = format!(r#"{{"model_name":"{}"}}"#, "m".repeat(MAX_VALUE * 6 + 1));
+        assert_eq!(scan(&[json.as_bytes()]), vec![(0, Value::Other)]);
+    }
+
+    proptest! {
+        #[test]
+        fn cuts_between_chunks_change_nothing(cut in 0usize..90, cut2 in 0usize..90) {
+            let json = r#"{"a":[1,{"b":"\\\"}"}],"model_name":"m\u00e9\n","c":{"d":[]},"model_version":"12"}"#.as_bytes();
+            let (a, b) = (cut.min(cut2).min(json.len()), cut.max(cut2).min(json.len()));
+            prop_assert_eq!(scan(&[&json[..a], &json[a..b], &json[b..]]), scan(&[json]));
+        }
+
+        #[test]
+        fn any_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            scan(&[&bytes]);
+        }
+
+        #[test]
+        fn strings_are_read_as_a_json_library_reads_them(name in "\\PC{0,40}") {
+            let json = serde_json::json!({ "x": [&name, {"model_name": 1}], "model_name": &name }).to_string();
+            let want = if json.len() > MAX_VALUE { return Ok(()) } else { vec![(0, Value::Text(name))] };
+            prop_assert_eq!(scan(&[json.as_bytes()]), want);
+        }
+    }
+}

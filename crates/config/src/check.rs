@@ -1,0 +1,150 @@
+//! From the form to the configuration: names are followed, and what only shows between fields is checked.
+//!
+//! Everything is checked even where something else is faulty; what comes out is used only if nothing was.
+
+use std::collections::HashMap;
+use std::io;
+
+use crate::fault::{Sink, nearest};
+use crate::forms::File;
+use crate::model::Config;
+use crate::path::Path;
+use crate::settings::{Auth, Listen};
+use crate::stamps::{Stamp, Stamps};
+use crate::tree::{Node, Place};
+
+/// Reads a file that the configuration names.
+pub(crate) type ReadFile<'a> = &'a dyn Fn(&std::path::Path) -> io::Result<Vec<u8>>;
+
+/// The tree, to find the place of a path, and where faults and warnings go.
+pub(crate) struct Checker<'c, 't> {
+    pub(crate) tree: &'c Node<'t>,
+    pub(crate) faults: Sink<'t>,
+    pub(crate) warnings: Sink<'t>,
+    pub(crate) read_file: ReadFile<'c>,
+    /// What may still be spent on similar names, in cells of an edit distance.
+    pub(crate) hint_budget: usize,
+}
+
+/// A tenth of a second or so.
+pub(crate) const HINT_BUDGET: usize = 50_000_000;
+
+impl Checker<'_, '_> {
+    pub(crate) fn fault(&mut self, path: &Path<'_>, reason: impl Into<String>) {
+        self.faults.add(self.tree.place_of(path), path, reason);
+    }
+
+    pub(crate) fn warn(&mut self, path: &Path<'_>, reason: impl Into<String>) {
+        self.warnings.add(self.tree.place_of(path), path, reason);
+    }
+
+    /// A name that refers to nothing. Its place is looked up if it is not given.
+    pub(crate) fn fault_unknown<'n>(
+        &mut self,
+        path: &Path<'_>,
+        place: Option<Place>,
+        reason: String,
+        name: &str,
+        known: impl IntoIterator<Item = &'n str>,
+    ) {
+        let near = nearest(name, known, &mut self.hint_budget);
+        let place = place.unwrap_or_else(|| self.tree.place_of(path));
+        self.faults.add_near(place, path, reason, near);
+    }
+
+    /// Reports names that are there before, also when case is ignored, at the second place.
+    pub(crate) fn check_unique<'n>(
+        &mut self,
+        list: &Path<'_>,
+        field: &str,
+        names: impl Iterator<Item = Option<&'n str>>,
+    ) {
+        let mut seen: HashMap<String, (usize, &str)> = HashMap::new();
+        for (index, name) in names.enumerate() {
+            let Some(name) = name else { continue };
+            let (first, earlier) = *seen.entry(name.to_ascii_lowercase()).or_insert((index, name));
+            if first == index {
+                continue;
+            }
+            let first = list.item(first);
+            let reason = match earlier == name {
+                true => format!("{name:?} is the name of {first} already"),
+                false => format!("{name:?} differs only in case from {earlier:?}, the name of {first}"),
+            };
+            self.fault(&list.item(index).field(field), reason);
+        }
+    }
+}
+
+/// The whole file.
+pub(crate) fn check(checker: &mut Checker<'_, '_>, file: File) -> Config {
+    let auth = check_auth(checker, &file);
+    check_listen(checker, &file.listen);
+    check_timeouts(checker, &file);
+    let is_loopback = file.listen.data.ip().to_canonical().is_loopback();
+    let default_stamps = if is_loopback { Stamps::ALL } else { Stamps::ALL.without(Stamp::Replica) };
+    let catalogue = crate::check_models::Catalogue::new(&file.models, &file.pools);
+    let pools = crate::check_pools::check(checker, &file.pools, &catalogue);
+    let models = crate::check_models::check(checker, &file.models, &file.pools);
+    let tenants = crate::check_tenants::check(checker, &file.tenants, &catalogue);
+    Config {
+        listen: file.listen,
+        workers: file.workers,
+        state: file.state,
+        truth: file.truth,
+        auth,
+        limits: file.limits,
+        timeouts: file.timeouts,
+        stamps: file.stamps.unwrap_or(default_stamps),
+        loads: file.loads,
+        metrics: file.metrics,
+        log: file.log,
+        pools,
+        models,
+        tenants,
+    }
+}
+
+fn check_auth(checker: &mut Checker<'_, '_>, file: &File) -> Option<Auth> {
+    let path = Path::Root.field("auth");
+    let Some(form) = &file.auth else {
+        if !checker.tree.has(&path) {
+            checker.warn(&path, "is missing: no request can prove its tenant, so every request is refused");
+        }
+        return None;
+    };
+    let header = form.trusted_header.clone()?;
+    if !file.listen.data.ip().to_canonical().is_loopback() && !form.allow_non_loopback {
+        let data = file.listen.data;
+        let reason = format!(
+            "anybody who reaches {data} can claim any tenant by this header; listen on a loopback address, or set allow_non_loopback: true if \
+             only a proxy that sets the header can reach it"
+        );
+        checker.fault(&path.field("trusted_header"), reason);
+    }
+    Some(Auth { trusted_header: header, allow_non_loopback: form.allow_non_loopback })
+}
+
+fn check_listen(checker: &mut Checker<'_, '_>, listen: &Listen) {
+    let path = Path::Root.field("listen");
+    let admin_path = path.field("admin");
+    let (data, admin) = (listen.data, listen.admin.address);
+    let has_token = listen.admin.token_file.is_some() || checker.tree.has(&admin_path.field("token_file"));
+    if !admin.ip().to_canonical().is_loopback() && !has_token {
+        let reason = format!("{admin} is not loopback, so callers must show a token; write {{ address, token_file }}");
+        checker.fault(&admin_path, reason);
+    }
+    let is_same_ip = data.ip() == admin.ip() || data.ip().is_unspecified() || admin.ip().is_unspecified();
+    if data.port() == admin.port() && data.port() != 0 && is_same_ip {
+        checker.fault(&admin_path, format!("{admin} and the data listener {data} cannot both have this port"));
+    }
+}
+
+fn check_timeouts(checker: &mut Checker<'_, '_>, file: &File) {
+    let path = Path::Root.field("timeouts");
+    let (request, most) = (file.timeouts.request, file.timeouts.request_max);
+    if request > most {
+        let field = if checker.tree.has(&path.field("request")) { "request" } else { "request_max" };
+        checker.fault(&path.field(field), format!("the default budget {request:?} is more than request_max {most:?}"));
+    }
+}

@@ -1,0 +1,195 @@
+//! The file as it is written: every field with its kind and default, before names are followed.
+//!
+//! A required field is an option here: where it is missing or faulty, that is in the list already and the rest is checked without it.
+
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use holdfast_types::{Bytes, ModelName, PoolName, ReplicaName, TenantId, Version};
+
+use crate::compound::{List, MapOf, Named, Optional, Required};
+use crate::kind::{Choice, Flag};
+use crate::model::Unavailable;
+use crate::number::{Count, Positive};
+use crate::pool::*;
+use crate::section::{form, section};
+use crate::settings::*;
+use crate::special::{Document, DocumentKind, StampsKind, Tolerance};
+use crate::stamps::Stamps;
+use crate::template::Template;
+use crate::text::*;
+use crate::units::*;
+
+section! {
+    /// Configuration of a Holdfast gateway.
+    pub(crate) struct File {
+        /// Where the gateway listens.
+        listen: Listen = Listen::default(), form::<Listen>();
+        /// Worker threads of the data plane. Left out: one per core.
+        workers: Option<NonZeroU32> = None, Optional(Positive { most: 1_024 });
+        /// The folder of everything that survives a restart.
+        state: PathBuf = PathBuf::from("./holdfast-data"), PATH;
+        /// Which side owns the pins. store: the state folder; the file seeds it once, later pins change by API. file: the file; a reload that
+        /// changes a pin starts a roll-out.
+        truth: Truth = Truth::Store, TRUTH;
+        /// How a request proves which tenant it is. Left out: every request is refused.
+        auth: Option<AuthForm> = None, Optional(form::<AuthForm>());
+        /// Bounds on what one client, one connection or one request may take.
+        limits: Limits = Limits::default(), form::<Limits>();
+        /// How long things may take.
+        timeouts: Timeouts = Timeouts::default(), form::<Timeouts>();
+        /// The `x-holdfast-` headers of an answer: `all`, or a list. Left out: all, but `replica` only if the data listener is loopback.
+        stamps: Option<Stamps> = None, Optional(StampsKind);
+        /// Bounds on cold loads over the whole fleet.
+        loads: FleetLoads = FleetLoads::default(), form::<FleetLoads>();
+        /// What the metrics page shows.
+        metrics: Metrics = Metrics::default(), form::<Metrics>();
+        /// What is logged and how.
+        log: Log = Log::default(), form::<Log>();
+        /// Groups of replicas.
+        pools: Vec<PoolForm> = Vec::new(), List { item: form::<PoolForm>(), least: 0 };
+        /// The catalogue.
+        models: Vec<ModelForm> = Vec::new(), List { item: form::<ModelForm>(), least: 0 };
+        /// Customers and what they pin.
+        tenants: Vec<TenantForm> = Vec::new(), List { item: form::<TenantForm>(), least: 0 };
+    }
+}
+
+section! {
+    /// How a request proves which tenant it is.
+    pub(crate) struct AuthForm {
+        /// A header that names the tenant and is believed as it is: for development, and behind a proxy that sets it.
+        trusted_header: Option<Box<str>> = None, Required(HEADER);
+        /// Whether that header is believed on a data listener that is not loopback.
+        allow_non_loopback: bool = false, Flag;
+    }
+}
+
+section! {
+    /// A group of replicas that speak one protocol and share one policy.
+    pub(crate) struct PoolForm {
+        /// The pool's name; unique, also when case is ignored.
+        name: Option<PoolName> = None, Required(POOL);
+        /// What the replicas speak.
+        protocol: Option<Protocol> = None, Required(PROTOCOL);
+        /// Who decides what a replica holds: the gateway by the repository API, or the file by each replica's `holds`.
+        residency: Option<Residency> = None, Required(RESIDENCY);
+        /// How a model and version are called upstream.
+        upstream: UpstreamForm = UpstreamForm::default(), form::<UpstreamForm>();
+        /// Connections to each replica.
+        connections: Connections = Connections::default(), form::<Connections>();
+        /// Probing and ejection.
+        health: Health = Health::default(), form::<Health>();
+        /// Cold loads.
+        loads: PoolLoads = PoolLoads::default(), form::<PoolLoads>();
+        /// What happens when the pinned versions do not fit. guaranteed: they must fit. overcommit: the least recently used makes room.
+        memory: MemoryPolicy = MemoryPolicy::Overcommit, MEMORY_POLICY;
+        /// A version that is evicted and loaded again within this time counts as thrashing.
+        thrash_window: Duration = secs(60), millis_to(0, DAY);
+        /// Second attempts.
+        retries: Retries = Retries::default(), form::<Retries>();
+        /// The model servers.
+        replicas: Option<Vec<ReplicaForm>> = None, Required(List { item: form::<ReplicaForm>(), least: 1 });
+    }
+}
+
+section! {
+    /// How a model and version are called upstream.
+    pub(crate) struct UpstreamForm {
+        /// The model's name, with {model} and {version}. Left out: "{model}-{version}" with residency repository, "{model}" with static.
+        model: Option<Template> = None, Optional(TEMPLATE);
+        /// The version, with {model} and {version}; "" for none. Left out: "" with residency repository, "{version}" with static.
+        version: Option<Template> = None, Optional(TEMPLATE);
+        /// What an answer must say about the model and version that served it.
+        answer: AnswerCheck = AnswerCheck::IfPresent, ANSWER_CHECK;
+    }
+}
+
+section! {
+    /// One model server.
+    pub(crate) struct ReplicaForm {
+        /// Its stable name, which decides what hashes to it; unique in the pool, also when case is ignored.
+        name: Option<ReplicaName> = None, Required(REPLICA);
+        /// Where it listens: http://host:port.
+        url: Option<Endpoint> = None, Required(URL);
+        /// Memory for versions. Left out: unlimited.
+        memory: Option<Bytes> = None, Optional(size(KIB, 1024 * TIB));
+        /// Share of traffic relative to the other replicas. Zero: none.
+        weight: u32 = 1, Count { least: 0, most: 1_000_000 };
+        /// Most requests in flight. Left out: unlimited.
+        concurrency: Option<NonZeroU32> = None, Optional(Positive { most: 1_000_000 });
+        /// What it holds; with residency static only.
+        holds: Option<Vec<HoldForm>> = None, Optional(List { item: form::<HoldForm>(), least: 0 });
+    }
+}
+
+section! {
+    /// A version that a replica holds.
+    pub(crate) struct HoldForm {
+        /// A model of the catalogue.
+        model: Option<ModelName> = None, Required(MODEL);
+        /// A version of that model.
+        version: Option<Version> = None, Required(VERSION);
+    }
+}
+
+section! {
+    /// A model of the catalogue.
+    pub(crate) struct ModelForm {
+        /// As clients name it; unique, also when case is ignored.
+        name: Option<ModelName> = None, Required(MODEL);
+        /// The pool that serves it.
+        pool: Option<PoolName> = None, Required(POOL);
+        /// Whether a request may be sent a second time after a replica may have begun to serve it.
+        idempotent: bool = false, Flag;
+        /// Its versions.
+        versions: Option<Vec<VersionForm>> = None, Required(List { item: form::<VersionForm>(), least: 1 });
+    }
+}
+
+section! {
+    /// One immutable version of a model.
+    pub(crate) struct VersionForm {
+        /// Its name, in quotes if it is a number; never `latest`. Unique in the model, also when case is ignored.
+        version: Option<Version> = None, Required(VERSION);
+        /// Memory that it takes on a replica. Required in pools with residency repository.
+        size: Option<Bytes> = None, Optional(size(1, 1024 * TIB));
+        /// How long a load takes, as far as is known.
+        load_time: Option<Duration> = None, Optional(millis_to(0, DAY));
+        /// Digest of its artifact: blake3: or sha256: and 64 hexadecimal digits.
+        digest: Option<Digest> = None, Optional(DIGEST);
+        /// Questions with known answers.
+        golden: Vec<GoldenForm> = Vec::new(), List { item: form::<GoldenForm>(), least: 0 };
+    }
+}
+
+section! {
+    /// A question with a known answer.
+    pub(crate) struct GoldenForm {
+        /// The request body: a mapping, or the path of a JSON file.
+        input: Option<Document> = None, Required(DocumentKind);
+        /// What the answer must hold: a mapping, or the path of a JSON file. Fields that it does not name are not compared.
+        output: Option<Document> = None, Required(DocumentKind);
+        /// Largest absolute difference of a number.
+        tolerance: f64 = 0.0, Tolerance;
+    }
+}
+
+const UNAVAILABLE: Choice<Unavailable> = Choice(&[("wait", Unavailable::Wait), ("shed", Unavailable::Shed)]);
+
+section! {
+    /// A customer.
+    pub(crate) struct TenantForm {
+        /// Its id; unique, also when case is ignored.
+        name: Option<TenantId> = None, Required(TENANT);
+        /// How many replicas serve it.
+        subset: Option<u32> = None, Optional(Count { least: 1, most: 16 });
+        /// The version that each model means to it.
+        pins: Vec<Named<Version>> = Vec::new(), MapOf(VERSION);
+        /// Versions that it may name beside its pin, by model.
+        allow: Vec<Named<Vec<Option<Version>>>> = Vec::new(), MapOf(List { item: Optional(VERSION), least: 0 });
+        /// What happens to a request when no replica holds the version: wait for a load, or shed at once while it loads.
+        unavailable: Unavailable = Unavailable::Wait, UNAVAILABLE;
+    }
+}

@@ -1,0 +1,184 @@
+//! The sections of a configuration that tune one gateway: bounds, budgets, listeners, logs.
+//!
+//! Plain data: every value here has been checked, has its unit in its type, and has a default.
+
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use holdfast_types::Bytes;
+
+use crate::compound::Optional;
+use crate::kind::Choice;
+use crate::number::{Count, Positive};
+use crate::section::section;
+use crate::special::AdminKind;
+use crate::text::{ADDRESS, PATH};
+use crate::units::{DAY, GIB, HOUR, KIB, MIB, TIB, loopback, millis_to, positive, secs, size};
+
+section! {
+    /// Where the gateway listens.
+    pub struct Listen {
+        /// The data port: HTTP/1.1 and h2c on the same port.
+        data: SocketAddr = loopback(7400), ADDRESS;
+        /// The admin port: an address, or a section with an address and a token file.
+        admin: Admin = Admin::default(), AdminKind;
+    }
+}
+
+section! {
+    /// The admin port and what it asks of its callers.
+    pub struct Admin {
+        /// Where it listens.
+        address: SocketAddr = loopback(7401), ADDRESS;
+        /// A file with the bearer token that callers must show. Must be there when the address is not loopback.
+        token_file: Option<PathBuf> = None, Optional(PATH);
+    }
+}
+
+/// Which side owns the pins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Truth {
+    /// The state folder: the file seeds an empty store once, later pins change by API.
+    #[default]
+    Store,
+    /// The file: admin writes are refused, a reload that changes a pin starts a roll-out.
+    File,
+}
+
+pub(crate) const TRUTH: Choice<Truth> = Choice(&[("store", Truth::Store), ("file", Truth::File)]);
+
+/// How a request proves which tenant it is. Without one every request is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Auth {
+    /// The header, in lower case, that names the tenant and is believed as it is.
+    pub trusted_header: Box<str>,
+    /// Whether that header is believed on a data listener that is not loopback.
+    pub allow_non_loopback: bool,
+}
+
+section! {
+    /// Bounds on what one client, one connection or one request may take.
+    pub struct Limits {
+        /// Most bytes of a request head.
+        head: Bytes = Bytes(16 * KIB), size(KIB, MIB);
+        /// Most header fields of a request.
+        headers: u32 = 100, Count { least: 8, most: 10_000 };
+        /// Most bytes of a request target.
+        uri: Bytes = Bytes(8 * KIB), size(256, 63 * KIB);
+        /// Most bytes of a request body.
+        body: Bytes = Bytes(64 * MIB), size(1, TIB);
+        /// Bodies of at most this size are kept so that the request can be sent a second time; larger ones stream through. Zero: none is kept.
+        buffer: Bytes = Bytes(MIB), size(0, GIB);
+        /// How much of a streamed answer is held until the served version is found in it.
+        answer_head: Bytes = Bytes(64 * KIB), size(KIB, 64 * MIB);
+        /// Most client connections in all.
+        connections: u32 = 10_000, Count { least: 1, most: 1_000_000 };
+        /// Most client connections from one address.
+        connections_per_address: u32 = 1_000, Count { least: 1, most: 1_000_000 };
+        /// Most concurrent HTTP/2 streams of one client connection.
+        streams_per_connection: u32 = 100, Count { least: 1, most: 10_000 };
+        /// Most requests that wait for a version to be loaded; the next one is shed. Zero: none waits.
+        waiting: u32 = 10_000, Count { least: 0, most: 1_000_000 };
+    }
+}
+
+section! {
+    /// How long things may take.
+    pub struct Timeouts {
+        /// From the first byte of a request head to its last.
+        head: Duration = secs(10), millis_to(100, HOUR);
+        /// Longest pause while a request body arrives.
+        body_idle: Duration = secs(10), millis_to(100, HOUR);
+        /// How long an idle client connection is kept.
+        keepalive_idle: Duration = secs(75), millis_to(100, DAY);
+        /// Age at which a client connection is asked to go away. Left out: no bound.
+        connection_max_age: Option<Duration> = None, Optional(millis_to(1_000, 30 * DAY));
+        /// The budget of a request that names none.
+        request: Duration = secs(30), millis_to(1, DAY);
+        /// The largest budget that a request may name in `x-request-timeout-ms`.
+        request_max: Duration = secs(300), millis_to(1, DAY);
+        /// How long a shutdown waits for requests in flight.
+        drain: Duration = secs(30), millis_to(0, DAY);
+    }
+}
+
+section! {
+    /// Bounds on cold loads over the whole fleet.
+    pub struct FleetLoads {
+        /// Most cold loads in flight in all pools together.
+        fleet: NonZeroU32 = positive(16), Positive { most: 100_000 };
+    }
+}
+
+section! {
+    /// What the metrics page shows.
+    pub struct Metrics {
+        /// Most tenants shown by name; the others share the label `other`.
+        tenants: u32 = 1_000, Count { least: 0, most: 100_000 };
+    }
+}
+
+section! {
+    /// What is logged and how.
+    pub struct Log {
+        /// The least severe event that is written.
+        level: LogLevel = LogLevel::Info, LOG_LEVEL;
+        /// The form of a line.
+        format: LogFormat = LogFormat::Json, LOG_FORMAT;
+        /// Which requests get a line.
+        access: AccessLog = AccessLog::All, ACCESS_LOG;
+        /// The file that lines go to. Left out: standard output.
+        file: Option<PathBuf> = None, Optional(PATH);
+    }
+}
+
+const LOG_LEVEL: Choice<LogLevel> = Choice(&[
+    ("error", LogLevel::Error),
+    ("warn", LogLevel::Warn),
+    ("info", LogLevel::Info),
+    ("debug", LogLevel::Debug),
+    ("trace", LogLevel::Trace),
+]);
+const LOG_FORMAT: Choice<LogFormat> = Choice(&[("json", LogFormat::Json), ("text", LogFormat::Text)]);
+const ACCESS_LOG: Choice<AccessLog> =
+    Choice(&[("all", AccessLog::All), ("errors", AccessLog::Errors), ("off", AccessLog::Off)]);
+
+/// Severity of a log line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogLevel {
+    /// `error`
+    Error,
+    /// `warn`
+    Warn,
+    /// `info`
+    #[default]
+    Info,
+    /// `debug`
+    Debug,
+    /// `trace`
+    Trace,
+}
+
+/// Form of a log line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// One JSON object.
+    #[default]
+    Json,
+    /// For reading on a terminal.
+    Text,
+}
+
+/// Which requests get a line in the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AccessLog {
+    /// Every request.
+    #[default]
+    All,
+    /// Those that failed.
+    Errors,
+    /// None.
+    Off,
+}

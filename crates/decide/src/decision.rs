@@ -1,0 +1,78 @@
+//! The decision: which version judges a request. The order is explicit version, then pin; another version is never chosen in their place.
+
+use std::sync::Arc;
+
+use holdfast_types::{Failure, FailureKind, IdError, ModelName, Revision, Version};
+
+use crate::Ask;
+use crate::route::{Reason, Route};
+use crate::snapshot::Snapshot;
+
+/// What was decided.
+#[derive(Clone, Copy, Debug)]
+pub struct Decision<'s> {
+    /// Where the request may go.
+    pub route: &'s Arc<Route>,
+    /// Why this version.
+    pub reason: Reason,
+    /// Under which table.
+    pub revision: Revision,
+}
+
+/// Why there is no route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The tenant is not in the table.
+    UnknownTenant,
+    /// The model's name breaks the rule for ids.
+    BadModel(IdError),
+    /// The version's name breaks the rule for ids, is empty, or is `latest`.
+    BadVersion(IdError),
+    /// The model is not in the table.
+    UnknownModel,
+    /// The tenant pins no version of the model and named none.
+    NotPinned,
+    /// The tenant may not name this version; also the answer for one that does not exist, so that nobody learns which do.
+    VersionNotAllowed,
+}
+
+impl Refusal {
+    /// What the client is told. No version is ever named in it.
+    #[must_use]
+    pub fn failure(self) -> Failure {
+        match self {
+            Self::UnknownTenant => Failure::new(FailureKind::Forbidden, "this tenant is not known here"),
+            Self::BadModel(why) => Failure::new(FailureKind::BadRequest, format!("the model name {why}")),
+            Self::BadVersion(why) => Failure::new(FailureKind::BadRequest, format!("the version {why}")),
+            Self::UnknownModel => Failure::new(FailureKind::UnknownModel, "there is no such model"),
+            Self::NotPinned => Failure::new(FailureKind::NotPinned, "this tenant has no pinned version of the model"),
+            Self::VersionNotAllowed => {
+                Failure::new(FailureKind::VersionNotAllowed, "this tenant may not name this version of the model")
+            }
+        }
+    }
+}
+
+/// Decides. Called once per submission.
+///
+/// # Errors
+/// [`Refusal`].
+pub fn decide<'s>(snapshot: &'s Snapshot, ask: &Ask<'_>) -> Result<Decision<'s>, Refusal> {
+    let tenant = snapshot.tenant(ask.tenant).ok_or(Refusal::UnknownTenant)?;
+    let model = match snapshot.model(ask.model) {
+        Some(model) => model,
+        None => return Err(ModelName::check(ask.model).map_or_else(Refusal::BadModel, |()| Refusal::UnknownModel)),
+    };
+    let (slot, reason) = match ask.version {
+        None => (tenant.pin(model.index).ok_or(Refusal::NotPinned)?, Reason::Pin),
+        Some(named) => {
+            let version = model.version(named).map(|v| v.index);
+            let slot = version.and_then(|version| tenant.slot(model.index, version));
+            let Some(slot) = slot else {
+                return Err(Version::check(named).map_or_else(Refusal::BadVersion, |()| Refusal::VersionNotAllowed));
+            };
+            (slot, Reason::Explicit)
+        }
+    };
+    Ok(Decision { route: snapshot.route(tenant, model, slot), reason, revision: snapshot.revision() })
+}

@@ -1,0 +1,384 @@
+//! One immutable routing table and how it is built.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use holdfast_placement::members::{Member, MemberList};
+use holdfast_placement::owners::Owners;
+use holdfast_placement::rendezvous::Rendezvous;
+use holdfast_placement::subset::subset_key;
+use holdfast_types::{ModelName, PoolName, ReplicaName, Revision, TenantId, Version, Weight};
+
+use crate::paged::{Keyed, Paged};
+use crate::route::{Route, Unavailable};
+
+/// Members kept in a route beyond its subset, to step in for members that are out of service.
+const SPARES: usize = 4;
+
+/// A pool as the table needs it.
+#[derive(Clone, Debug)]
+pub struct PoolInput {
+    /// Its name.
+    pub name: PoolName,
+    /// Its replicas with their weights, in any order.
+    pub members: Vec<(ReplicaName, Weight)>,
+}
+
+/// A model as the table needs it.
+#[derive(Clone, Debug)]
+pub struct ModelInput {
+    /// As clients name it.
+    pub name: ModelName,
+    /// Index into [`TableInput::pools`].
+    pub pool: usize,
+    /// See [`Route::idempotent`].
+    pub idempotent: bool,
+    /// The version, the model's name at the replica, the version at the replica.
+    pub versions: Vec<(Version, Arc<str>, Arc<str>)>,
+}
+
+/// A tenant as the table needs it.
+#[derive(Clone, Debug)]
+pub struct TenantInput {
+    /// Its id.
+    pub name: TenantId,
+    /// Replicas per key, at least 1.
+    pub subset: u8,
+    /// What to do without a holder.
+    pub unavailable: Unavailable,
+    /// One version per model.
+    pub pins: Vec<(ModelName, Version)>,
+    /// Further versions that it may name.
+    pub allow: Vec<(ModelName, Version)>,
+}
+
+/// All of a table.
+#[derive(Clone, Debug, Default)]
+pub struct TableInput {
+    /// Pools.
+    pub pools: Vec<PoolInput>,
+    /// Models.
+    pub models: Vec<ModelInput>,
+    /// Tenants.
+    pub tenants: Vec<TenantInput>,
+}
+
+/// Why a table cannot be built. A checked configuration never gives one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BuildError {
+    /// A pool has two replicas of one name, or no replica that may own keys.
+    Members(PoolName),
+    /// A model names a pool that is not there.
+    NoPool(ModelName),
+    /// A pin or an allowed version names something that is not there.
+    NoVersion(TenantId, ModelName, Version),
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Members(pool) => write!(f, "pool {pool} has two replicas of one name"),
+            Self::NoPool(model) => write!(f, "model {model} is in no pool"),
+            Self::NoVersion(t, m, v) => write!(f, "tenant {t} names version {v} of model {m}, which is not there"),
+        }
+    }
+}
+
+impl std::error::Error for BuildError {}
+
+/// A pool in the table.
+#[derive(Debug)]
+pub struct PoolEntry {
+    /// Its name.
+    pub name: PoolName,
+    owners: Owners,
+    /// Replica names in the order that [`Route::order`] indexes.
+    pub members: Vec<ReplicaName>,
+}
+
+/// A version in the table.
+#[derive(Clone, Debug)]
+pub struct VersionEntry {
+    /// Its name.
+    pub version: Version,
+    /// Index in its model.
+    pub index: u32,
+    upstream_model: Arc<str>,
+    upstream_version: Arc<str>,
+}
+
+/// A model in the table.
+#[derive(Debug)]
+pub struct ModelEntry {
+    /// Its name.
+    pub name: ModelName,
+    /// Index in the catalogue.
+    pub index: u32,
+    /// Index of its pool.
+    pub pool: u32,
+    /// Its versions.
+    pub versions: Box<[VersionEntry]>,
+    idempotent: bool,
+}
+
+impl ModelEntry {
+    /// The version of this name.
+    #[must_use]
+    pub fn version(&self, name: &str) -> Option<&VersionEntry> {
+        self.versions.iter().find(|v| v.version.as_str() == name)
+    }
+}
+
+impl Keyed for ModelEntry {
+    fn key(&self) -> &str {
+        self.name.as_str()
+    }
+}
+
+// One version that a tenant may use.
+#[derive(Clone, Debug)]
+pub(crate) struct Slot {
+    model: u32,
+    pub(crate) version: u32,
+    pinned: bool,
+    /// Allowed beside the pin, so that it stays when the pin moves away.
+    allowed: bool,
+    route: OnceLock<Arc<Route>>,
+}
+
+/// A tenant in the table.
+#[derive(Clone, Debug)]
+pub struct TenantEntry {
+    /// Its id.
+    pub name: TenantId,
+    /// Replicas per key.
+    pub subset: u8,
+    unavailable: Unavailable,
+    slots: Box<[Slot]>,
+}
+
+impl TenantEntry {
+    pub(crate) fn pin(&self, model: u32) -> Option<&Slot> {
+        self.slots.iter().find(|s| s.pinned && s.model == model)
+    }
+
+    pub(crate) fn slot(&self, model: u32, version: u32) -> Option<&Slot> {
+        self.slots.iter().find(|s| s.model == model && s.version == version)
+    }
+}
+
+impl Keyed for TenantEntry {
+    fn key(&self) -> &str {
+        self.name.as_str()
+    }
+}
+
+/// Pools and models: what changes only with the configuration, shared by the snapshots between.
+#[derive(Debug)]
+pub struct Catalogue {
+    pools: Vec<PoolEntry>,
+    models: Paged<Arc<ModelEntry>>,
+    by_index: Vec<Arc<ModelEntry>>,
+}
+
+/// A change of one pin.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PinChange {
+    /// Whose.
+    pub tenant: TenantId,
+    /// Of which model.
+    pub model: ModelName,
+    /// To which version.
+    pub version: Version,
+}
+
+/// One routing table under one revision. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    revision: Revision,
+    catalogue: Arc<Catalogue>,
+    tenants: Paged<Arc<TenantEntry>>,
+}
+
+impl Snapshot {
+    /// Builds a table.
+    ///
+    /// # Errors
+    /// [`BuildError`], if the parts do not fit together.
+    pub fn build(revision: Revision, input: TableInput) -> Result<Self, BuildError> {
+        let pools = input.pools.into_iter().map(pool_entry).collect::<Result<Vec<_>, _>>()?;
+        let mut by_index = Vec::with_capacity(input.models.len());
+        for (index, model) in input.models.into_iter().enumerate() {
+            if model.pool >= pools.len() {
+                return Err(BuildError::NoPool(model.name));
+            }
+            by_index.push(Arc::new(model_entry(index as u32, model)));
+        }
+        let models = Paged::build(by_index.iter().cloned());
+        let catalogue = Catalogue { pools, models, by_index };
+        let tenants = input.tenants.into_iter().map(|t| tenant_entry(&catalogue, t)).collect::<Result<Vec<_>, _>>()?;
+        Ok(Self { revision, catalogue: Arc::new(catalogue), tenants: Paged::build(tenants) })
+    }
+
+    /// The next table, with some pins changed. Shares everything else, routes included.
+    ///
+    /// # Errors
+    /// [`BuildError::NoVersion`]; nothing is changed then.
+    pub fn with_pins(&self, revision: Revision, changes: &[PinChange]) -> Result<Self, BuildError> {
+        let mut changed: std::collections::BTreeMap<TenantId, TenantEntry> = std::collections::BTreeMap::new();
+        for change in changes {
+            let error = || BuildError::NoVersion(change.tenant.clone(), change.model.clone(), change.version.clone());
+            let model = self.model(change.model.as_str()).ok_or_else(error)?;
+            let version = model.version(change.version.as_str()).ok_or_else(error)?;
+            let current = self.tenants.get(change.tenant.as_str()).ok_or_else(error)?;
+            let entry = changed.entry(change.tenant.clone()).or_insert_with(|| (**current).clone());
+            repin(entry, model.index, version.index);
+        }
+        let tenants = self.tenants.replaced(changed.into_values().map(Arc::new));
+        Ok(Self { revision, catalogue: self.catalogue.clone(), tenants })
+    }
+
+    /// The table's number.
+    #[must_use]
+    pub fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    /// The tenant of this id.
+    #[must_use]
+    pub fn tenant(&self, id: &str) -> Option<&TenantEntry> {
+        self.tenants.get(id).map(|t| &**t)
+    }
+
+    /// The model of this name.
+    #[must_use]
+    pub fn model(&self, name: &str) -> Option<&ModelEntry> {
+        self.catalogue.models.get(name).map(|m| &**m)
+    }
+
+    /// The pool of this index.
+    #[must_use]
+    pub fn pool(&self, index: u32) -> Option<&PoolEntry> {
+        self.catalogue.pools.get(index as usize)
+    }
+
+    /// All pools, by index.
+    #[must_use]
+    pub fn pools(&self) -> &[PoolEntry] {
+        &self.catalogue.pools
+    }
+
+    /// How many tenants there are.
+    #[must_use]
+    pub fn tenant_count(&self) -> usize {
+        self.tenants.len()
+    }
+
+    /// All tenants, in the order of their hashes.
+    pub fn tenants(&self) -> impl Iterator<Item = &TenantEntry> {
+        self.tenants.iter().map(|t| &**t)
+    }
+
+    /// The tenant's pins: model and version.
+    pub fn pins<'s>(&'s self, tenant: &'s TenantEntry) -> impl Iterator<Item = (&'s ModelEntry, &'s VersionEntry)> {
+        tenant.slots.iter().filter(|slot| slot.pinned).filter_map(|slot| {
+            let model = self.catalogue.by_index.get(slot.model as usize)?;
+            Some((&**model, model.versions.get(slot.version as usize)?))
+        })
+    }
+
+    /// The route that a key would have, whether or not the tenant may use it. Costs a walk over the pool; not for the request path.
+    #[must_use]
+    pub fn route_for(&self, tenant: &TenantEntry, model: &ModelEntry, version: &VersionEntry) -> Route {
+        self.make_route(tenant, model, version)
+    }
+
+    pub(crate) fn route<'s>(&'s self, tenant: &TenantEntry, model: &ModelEntry, slot: &'s Slot) -> &'s Arc<Route> {
+        slot.route.get_or_init(|| {
+            let version = &model.versions[slot.version as usize];
+            Arc::new(self.make_route(tenant, model, version))
+        })
+    }
+
+    fn make_route(&self, tenant: &TenantEntry, model: &ModelEntry, version: &VersionEntry) -> Route {
+        let key = subset_key(tenant.name.as_str(), model.name.as_str(), version.version.as_str());
+        let mut order = Vec::new();
+        if let Some(pool) = self.pool(model.pool) {
+            pool.owners.first(key, usize::from(tenant.subset) + SPARES, &mut order);
+        }
+        Route {
+            tenant: tenant.name.clone(),
+            model: model.name.clone(),
+            version: version.version.clone(),
+            pool: model.pool,
+            key,
+            order: order.into_boxed_slice(),
+            subset: tenant.subset,
+            upstream_model: version.upstream_model.clone(),
+            upstream_version: version.upstream_version.clone(),
+            idempotent: model.idempotent,
+            unavailable: tenant.unavailable,
+            handles: OnceLock::new(),
+        }
+    }
+}
+
+fn pool_entry(input: PoolInput) -> Result<PoolEntry, BuildError> {
+    let mut replicas = input.members;
+    // The order of a member list: indexes into the one are indexes into the other.
+    replicas.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+    let members = replicas.iter().map(|(name, weight)| Member::new(name.as_str(), *weight)).collect();
+    let list = MemberList::new(Revision(0), members).map_err(|_| BuildError::Members(input.name.clone()))?;
+    let members = replicas.into_iter().map(|(name, _)| name).collect();
+    Ok(PoolEntry { name: input.name, owners: Owners::Rendezvous(Rendezvous::new(list)), members })
+}
+
+fn model_entry(index: u32, input: ModelInput) -> ModelEntry {
+    let versions = input.versions.into_iter().enumerate();
+    let versions = versions.map(|(i, (version, upstream_model, upstream_version))| VersionEntry {
+        version,
+        index: i as u32,
+        upstream_model,
+        upstream_version,
+    });
+    ModelEntry {
+        name: input.name,
+        index,
+        pool: input.pool as u32,
+        versions: versions.collect(),
+        idempotent: input.idempotent,
+    }
+}
+
+fn tenant_entry(catalogue: &Catalogue, input: TenantInput) -> Result<Arc<TenantEntry>, BuildError> {
+    let find = |model: &ModelName, version: &Version| {
+        let entry = catalogue.models.get(model.as_str())?;
+        Some((entry.index, entry.version(version.as_str())?.index))
+    };
+    let pinned = input.pins.iter().map(|p| (p, true));
+    let allowed = input.allow.iter().map(|p| (p, false));
+    let mut slots: Vec<Slot> = Vec::with_capacity(input.pins.len() + input.allow.len());
+    for ((model, version), pinned) in pinned.chain(allowed) {
+        let (m, v) = find(model, version)
+            .ok_or_else(|| BuildError::NoVersion(input.name.clone(), model.clone(), version.clone()))?;
+        match slots.iter_mut().find(|s| s.model == m && s.version == v) {
+            Some(slot) => slot.allowed |= !pinned,
+            None => slots.push(Slot { model: m, version: v, pinned, allowed: !pinned, route: OnceLock::new() }),
+        }
+    }
+    let TenantInput { name, subset, unavailable, .. } = input;
+    Ok(Arc::new(TenantEntry { name, subset: subset.max(1), unavailable, slots: slots.into_boxed_slice() }))
+}
+
+/// Moves the pin. The old version stays nameable only if it is allowed on its own. Routes already made are kept.
+fn repin(tenant: &mut TenantEntry, model: u32, version: u32) {
+    let mut slots: Vec<Slot> = std::mem::take(&mut tenant.slots).into_vec();
+    for slot in slots.iter_mut().filter(|s| s.model == model) {
+        slot.pinned = slot.version == version;
+    }
+    slots.retain(|s| s.pinned || s.allowed);
+    if !slots.iter().any(|s| s.pinned && s.model == model) {
+        slots.push(Slot { model, version, pinned: true, allowed: false, route: OnceLock::new() });
+    }
+    tenant.slots = slots.into_boxed_slice();
+}

@@ -1,0 +1,338 @@
+//! The admin port: metrics, the table, the replicas, explanations, usage, alarms. It answers people and scrapers; it changes nothing.
+
+use std::convert::Infallible;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use serde_json::{Value, json};
+
+use holdfast_net::{Listener, Tasks};
+use holdfast_placement::residency::State;
+use holdfast_telemetry::{Clock, Collected, Registry, Sink};
+use holdfast_types::{Mono, TenantId};
+
+use crate::explain::explanation;
+use crate::probes;
+use crate::server::Gateway;
+
+/// Most connections to the admin port at a time.
+const CONNECTIONS: usize = 256;
+/// Most entries of one page of a listing.
+const PAGE: usize = 1000;
+
+type Answer = Response<Full<Bytes>>;
+
+/// Serves the admin port until the process ends.
+pub async fn listen(gateway: Arc<Gateway>, listener: Listener, token: Option<String>, tasks: Tasks) {
+    let token = token.map(Arc::<str>::from);
+    let places = Arc::new(tokio::sync::Semaphore::new(CONNECTIONS));
+    let connections = gateway.metrics.connections.get(["admin"]);
+    loop {
+        let (stream, _) = listener.accept().await;
+        // Over the bound a connection is closed at once.
+        let Ok(place) = places.clone().try_acquire_owned() else { continue };
+        let (gateway, token, counted) = (gateway.clone(), token.clone(), connections.track());
+        tasks.spawn(async move {
+            let _held = (place, counted);
+            let service = service_fn(move |request: Request<Incoming>| {
+                let (gateway, token) = (gateway.clone(), token.clone());
+                async move { Ok::<_, Infallible>(route(&gateway, token.as_deref(), request).await) }
+            });
+            let mut builder = http1::Builder::new();
+            builder.timer(TokioTimer::new()).header_read_timeout(Duration::from_secs(30));
+            // How a scraper's connection ends is its own business.
+            let _ = builder.serve_connection(TokioIo::new(stream), service).await;
+        });
+    }
+}
+
+async fn route(gateway: &Arc<Gateway>, token: Option<&str>, request: Request<Incoming>) -> Answer {
+    let path = request.uri().path();
+    if path != "/livez" && path != "/readyz" && path != "/healthz" && !is_allowed(&request, token) {
+        let mut answer = problem(StatusCode::UNAUTHORIZED, "a bearer token is needed here");
+        answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"holdfast admin\""));
+        return answer;
+    }
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        return problem(StatusCode::METHOD_NOT_ALLOWED, "this resource is read only");
+    }
+    let query = Query(request.uri().query().unwrap_or(""));
+    match path {
+        "/livez" | "/healthz" => json_answer(StatusCode::OK, probes::live()),
+        "/readyz" => {
+            let (status, body) = probes::ready(gateway, probes::is_verbose(request.uri().query()));
+            json_answer(status, body)
+        }
+        "/metrics" => metrics(gateway).await,
+        "/v1/table" => json_answer(StatusCode::OK, table(gateway, &query).to_string()),
+        "/v1/replicas" => json_answer(StatusCode::OK, replicas(gateway).to_string()),
+        "/v1/alarms" => json_answer(StatusCode::OK, json!({ "alarms": gateway.driver.alarms.recent() }).to_string()),
+        "/v1/usage" => json_answer(StatusCode::OK, usage(gateway, &query).to_string()),
+        "/v1/explain" => explain(gateway, &query),
+        _ => problem(StatusCode::NOT_FOUND, "there is nothing at this path"),
+    }
+}
+
+/// Compares in a time that does not depend on where the texts differ.
+fn is_allowed(request: &Request<Incoming>, token: Option<&str>) -> bool {
+    let Some(token) = token else { return true };
+    let given = request.headers().get(AUTHORIZATION).and_then(|v| v.to_str().ok()).unwrap_or("");
+    let given = given.strip_prefix("Bearer ").unwrap_or("").as_bytes();
+    let differing = given.iter().zip(token.as_bytes()).fold(0, |d, (a, b)| d | (a ^ b));
+    given.len() == token.len() && differing == 0
+}
+
+fn json_answer(status: StatusCode, body: String) -> Answer {
+    let mut answer = Response::new(Full::new(Bytes::from(body)));
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    answer
+}
+
+/// Problem details (RFC 9457).
+fn problem(status: StatusCode, detail: &str) -> Answer {
+    let title = status.canonical_reason().unwrap_or("error");
+    let body = json!({ "type": "about:blank", "title": title, "status": status.as_u16(), "detail": detail });
+    let mut answer = json_answer(status, body.to_string());
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+    answer
+}
+
+struct Query<'a>(&'a str);
+
+impl Query<'_> {
+    fn all(&self, name: &str) -> impl Iterator<Item = String> {
+        let pairs = self.0.split('&').filter_map(|pair| pair.split_once('='));
+        pairs.filter(move |(key, _)| *key == name).map(|(_, value)| percent_decoded(value))
+    }
+
+    fn get(&self, name: &str) -> Option<String> {
+        self.all(name).next()
+    }
+}
+
+fn percent_decoded(text: &str) -> String {
+    let mut out = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        let hex = |bytes: &mut std::str::Bytes<'_>| (bytes.next()? as char).to_digit(16);
+        out.push(match byte {
+            b'+' => b' ',
+            b'%' => {
+                let value = hex(&mut bytes).and_then(|high| Some(high * 16 + hex(&mut bytes)?));
+                u8::try_from(value.unwrap_or(u32::from(b'?'))).unwrap_or(b'?')
+            }
+            other => other,
+        });
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+async fn metrics(gateway: &Arc<Gateway>) -> Answer {
+    let gateway = gateway.clone();
+    let rendered = tokio::task::spawn_blocking(move || {
+        let mut text = String::new();
+        gateway.metrics.render(&mut text);
+        text
+    });
+    match rendered.await {
+        Ok(text) => {
+            let mut answer = Response::new(Full::new(Bytes::from(text)));
+            answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(Registry::CONTENT_TYPE));
+            answer
+        }
+        Err(_) => problem(StatusCode::INTERNAL_SERVER_ERROR, "the metrics cannot be read"),
+    }
+}
+
+/// `?model=M` with `tenant=T`, or with `header=NAME:VALUE` for the trusted header; `version=V` as a request would name it.
+fn explain(gateway: &Gateway, query: &Query<'_>) -> Answer {
+    let trusted = gateway.tables.load().settings.trusted_header.clone();
+    let by_header = query.all("header").find_map(|header| {
+        let (name, value) = header.split_once(':')?;
+        let is_trusted = trusted.as_ref().is_some_and(|t| t.as_str().eq_ignore_ascii_case(name.trim()));
+        is_trusted.then(|| value.trim().to_owned())
+    });
+    let (Some(tenant), Some(model)) = (query.get("tenant").or(by_header), query.get("model")) else {
+        let need = "needed are the model, and the tenant by name or by the trusted header";
+        return problem(StatusCode::BAD_REQUEST, need);
+    };
+    let told = explanation(gateway, &tenant, &model, query.get("version").as_deref());
+    json_answer(StatusCode::OK, told.to_string())
+}
+
+/// `?after=TENANT&limit=N` pages through the pins.
+fn table(gateway: &Gateway, query: &Query<'_>) -> Value {
+    let status = gateway.tables.status();
+    let table = gateway.tables.load();
+    let limit = query.get("limit").and_then(|l| l.parse().ok()).unwrap_or(PAGE).min(PAGE);
+    let after = query.get("after").unwrap_or_default();
+    let mut names: Vec<&str> =
+        table.snapshot.tenants().map(|t| t.name.as_str()).filter(|n| *n > after.as_str()).collect();
+    names.sort_unstable();
+    let next = names.get(limit).and_then(|_| names.get(limit.wrapping_sub(1))).map(|n| (*n).to_owned());
+    let tenants = names.iter().take(limit).filter_map(|name| table.snapshot.tenant(name)).map(|tenant| {
+        let pins = table.snapshot.pins(tenant);
+        let pins: serde_json::Map<_, _> =
+            pins.map(|(model, v)| (model.name.to_string(), v.version.as_str().into())).collect();
+        json!({ "tenant": tenant.name.as_str(), "subset": tenant.subset, "pins": pins })
+    });
+    let pending = status.pending.iter().map(|p| {
+        json!({
+            "tenant": p.change.tenant.as_str(), "model": p.change.model.as_str(), "to": p.change.version.as_str(),
+            "waiting_for": p.waiting_for.iter().map(|r| r.as_str()).collect::<Vec<_>>(),
+        })
+    });
+    let failed = status.failed.as_ref().map(|f| {
+        let age = Clock::wall_millis().saturating_sub(f.wall_millis) / 1000;
+        json!({ "revision": f.revision.0, "age_seconds": age, "faults": f.faults })
+    });
+    json!({
+        "revision": table.snapshot.revision().0,
+        "oldest_revision_in_flight": gateway.tables.revisions.oldest().map(|r| r.0),
+        "config": {
+            "revision": status.config_revision.0, "failed": failed, "restart_needed": status.restart_needed,
+        },
+        "tenants_total": table.snapshot.tenant_count(),
+        "tenants": tenants.collect::<Vec<_>>(),
+        "next": next,
+        "pending": pending.collect::<Vec<_>>(),
+    })
+}
+
+fn usage(gateway: &Gateway, query: &Query<'_>) -> Value {
+    let limit = query.get("limit").and_then(|l| l.parse().ok()).unwrap_or(PAGE).min(PAGE);
+    let after = query.get("after").and_then(|t| TenantId::parse(&t).ok());
+    let page = gateway.metrics.usage(after.as_ref(), limit);
+    let next =
+        if page.len() == limit { page.last().and_then(|u| u.tenant.as_ref()).map(|t| t.to_string()) } else { None };
+    let rows = page.iter().map(|u| {
+        json!({
+            "tenant": u.tenant.as_ref().map(TenantId::as_str), "requests": u.requests, "errors": u.errors,
+            "bytes_in": u.bytes_in, "bytes_out": u.bytes_out, "upstream_seconds": u.upstream_nanos as f64 / 1e9,
+        })
+    });
+    json!({ "usage": rows.collect::<Vec<_>>(), "next": next })
+}
+
+fn replicas(gateway: &Gateway) -> Value {
+    let now = Clock::now();
+    let fleet = &gateway.driver.fleet;
+    let report = gateway.driver.report();
+    let rows = report.replicas.iter().filter_map(|row| {
+        let replica = fleet.replica(row.replica)?;
+        let holdings = row.holdings.iter().filter_map(|held| {
+            let facts = fleet.version(held.version)?;
+            let cell = fleet.cell(row.replica, held.version)?;
+            Some(json!({
+                "model": facts.model.as_str(), "version": facts.version.as_str(), "state": held.state.as_str(),
+                "seconds": now.since(held.since).as_secs(), "size": held.size.0, "shown": held.shown,
+                "wanted": held.wanted, "in_flight": cell.in_flight(), "why": held.why,
+            }))
+        });
+        let missing = row.missing.iter().filter_map(|m| {
+            let facts = fleet.version(m.version)?;
+            Some(json!({
+                "model": facts.model.as_str(), "version": facts.version.as_str(), "failures": m.failures, "why": m.why,
+                "retry_in_seconds": m.retry_at.map(|at| at.since(now).as_secs()),
+            }))
+        });
+        let polled = replica.last_poll();
+        let age = (polled != Mono::ZERO).then(|| now.since(polled).as_millis() as u64);
+        Some(json!({
+            "pool": replica.pool.as_str(), "replica": replica.name.as_str(), "url": format!("http://{}", replica.endpoint),
+            "up": replica.usable(), "in_service": replica.in_service(), "observed": row.observed,
+            "last_poll_age_ms": age, "last_error": replica.last_error(),
+            "memory": row.memory.map(|m| m.0), "held": row.held.0, "in_flight": replica.in_flight(),
+            "connections": replica.open_connections(), "loads_in_flight": row.loads_in_flight,
+            "holds": holdings.collect::<Vec<_>>(), "missing": missing.collect::<Vec<_>>(),
+        }))
+    });
+    json!({
+        "loads_in_flight": report.loads_in_flight, "loads_bound": report.fleet_loads, "waiting": report.waiting,
+        "replicas": rows.collect::<Vec<_>>(),
+    })
+}
+
+/// Ties the metrics whose values live elsewhere to where they live.
+pub fn register(gateway: &Arc<Gateway>) {
+    let reading = |read: fn(&Gateway, &mut Sink<'_>)| {
+        let gateway: Weak<Gateway> = Arc::downgrade(gateway);
+        move |sink: &mut Sink<'_>| {
+            if let Some(gateway) = gateway.upgrade() {
+                read(&gateway, sink);
+            }
+        }
+    };
+    let metrics = &gateway.metrics;
+    metrics.collect(Collected::Resident, reading(|g, sink| holdings(g, sink, |state| state == State::Held)));
+    metrics.collect(Collected::Quarantined, reading(|g, sink| holdings(g, sink, |state| state == State::Quarantined)));
+    metrics.collect(
+        Collected::ReplicaUp,
+        reading(|g, sink| {
+            for r in g.driver.fleet.replicas() {
+                sink.sample(&[r.pool.as_str(), r.name.as_str()], f64::from(u8::from(r.usable())));
+            }
+        }),
+    );
+    metrics.collect(
+        Collected::ReplicaInFlight,
+        reading(|g, sink| {
+            for r in g.driver.fleet.replicas() {
+                sink.sample(&[r.pool.as_str(), r.name.as_str()], f64::from(r.in_flight()));
+            }
+        }),
+    );
+    metrics.collect(Collected::LoadsInFlight, reading(|g, sink| per_pool(g, sink, Per::Loads)));
+    metrics.collect(Collected::LoadQueue, reading(|g, sink| per_pool(g, sink, Per::Queue)));
+    metrics.collect(
+        Collected::OldestInFlightRevision,
+        reading(|g, sink| {
+            if let Some(oldest) = g.tables.revisions.oldest() {
+                sink.sample(&[], oldest.0 as f64);
+            }
+        }),
+    );
+}
+
+fn holdings(gateway: &Gateway, sink: &mut Sink<'_>, counts: fn(State) -> bool) {
+    let fleet = &gateway.driver.fleet;
+    for row in gateway.driver.report().replicas {
+        let Some(replica) = fleet.replica(row.replica) else { continue };
+        for held in row.holdings.iter().filter(|h| counts(h.state)) {
+            let Some(facts) = fleet.version(held.version) else { continue };
+            let labels = [replica.pool.as_str(), replica.name.as_str(), facts.model.as_str(), facts.version.as_str()];
+            sink.sample(&labels, 1.0);
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Per {
+    Loads,
+    Queue,
+}
+
+fn per_pool(gateway: &Gateway, sink: &mut Sink<'_>, what: Per) {
+    let fleet = &gateway.driver.fleet;
+    let report = gateway.driver.report();
+    for pool in fleet.pools() {
+        let is_here = |ix| pool.replicas.iter().any(|r| r.ix == ix);
+        let value = match what {
+            Per::Loads => report.replicas.iter().filter(|r| is_here(r.replica)).map(|r| r.loads_in_flight).sum(),
+            Per::Queue => {
+                let here = report.queued.iter().filter(|q| q.candidates.iter().copied().any(is_here));
+                u32::try_from(here.count()).unwrap_or(u32::MAX)
+            }
+        };
+        sink.sample(&[pool.name.as_str()], f64::from(value));
+    }
+}

@@ -1,0 +1,228 @@
+//! Reading a replica's answer: PIN-1 is checked before its head is passed on, and on every byte after that.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::{Bytes, BytesMut};
+use http_body::Body;
+use hyper::body::Incoming;
+use tokio::time::Sleep;
+
+use holdfast_codec::answer::{Checker, Mismatch, Piece};
+use holdfast_config::AnswerCheck;
+use holdfast_net::ReplicaConn;
+use holdfast_types::FailureKind;
+
+use crate::body::CutError;
+use crate::exchange::Exchange;
+use crate::fleet::InFlight;
+use crate::route_state::RouteState;
+use crate::upstream_body::UpstreamBody;
+
+/// The check of one answer, over the part of it that is JSON.
+pub struct Reading {
+    checker: Option<Checker>,
+    /// How many bytes of JSON are still to come, where binary tensors follow them.
+    json_left: Option<u64>,
+    state: Arc<RouteState>,
+}
+
+/// Why an answer may not be passed on.
+#[derive(Debug)]
+pub enum Fault {
+    /// It names something else.
+    Mismatch(Mismatch),
+    /// It names nothing where the pool's policy requires it.
+    Absent,
+}
+
+impl std::fmt::Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Mismatch(mismatch) => mismatch.fmt(f),
+            Self::Absent => f.write_str("the answer names no version, which the pool requires"),
+        }
+    }
+}
+
+impl Reading {
+    /// For an answer to an inference. `json` is how many bytes of it are JSON, if not all.
+    pub fn new(state: Arc<RouteState>, json: Option<u64>) -> Self {
+        let looks = state.pool.config.upstream.answer != AnswerCheck::None;
+        Self { checker: looks.then(Checker::default), json_left: json, state }
+    }
+
+    /// Takes the next bytes; what may be passed on is appended to `out`.
+    ///
+    /// # Errors
+    /// [`Fault::Mismatch`].
+    pub fn feed(&mut self, chunk: Bytes, out: &mut VecDeque<Bytes>) -> Result<(), Fault> {
+        let Some(checker) = &mut self.checker else {
+            out.push_back(chunk);
+            return Ok(());
+        };
+        let mut json = chunk;
+        let mut binary = Bytes::new();
+        if let Some(left) = &mut self.json_left {
+            let take = usize::try_from(*left).unwrap_or(usize::MAX).min(json.len());
+            binary = json.split_off(take);
+            *left -= take as u64;
+        }
+        let mut pieces = Vec::new();
+        checker.feed(&self.state.expected, &json, &mut pieces).map_err(Fault::Mismatch)?;
+        for piece in pieces {
+            out.push_back(match piece {
+                Piece::Chunk(range) => json.slice(range),
+                Piece::Owned(bytes) => bytes.into(),
+            });
+        }
+        if !binary.is_empty() {
+            out.push_back(binary);
+        }
+        Ok(())
+    }
+
+    /// Whether no byte to come will be changed.
+    pub fn is_decided(&self) -> bool {
+        self.json_left == Some(0) || self.checker.as_ref().is_none_or(Checker::is_decided)
+    }
+
+    /// By how much the JSON has grown.
+    pub fn delta(&self) -> i64 {
+        self.checker.as_ref().map_or(0, Checker::delta)
+    }
+
+    /// What the policy says now that nothing more is to be expected.
+    ///
+    /// # Errors
+    /// [`Fault::Absent`].
+    pub fn judge(&self) -> Result<(), Fault> {
+        let Some(checker) = &self.checker else { return Ok(()) };
+        let named = checker.has_version() || (checker.has_model() && self.state.name_tells_version());
+        let required = self.state.pool.config.upstream.answer == AnswerCheck::Required;
+        if required && !named { Err(Fault::Absent) } else { Ok(()) }
+    }
+
+    /// The rest of a value that the end of the text cut in two.
+    pub fn finish(&mut self, out: &mut VecDeque<Bytes>) {
+        let rest = self.checker.as_mut().map(Checker::finish).unwrap_or_default();
+        if !rest.is_empty() {
+            out.push_back(rest.into());
+        }
+    }
+}
+
+/// An answer's body on its way through, after its head was passed on.
+pub struct Passing {
+    /// Read, checked, not yet passed on.
+    pub ready: VecDeque<Bytes>,
+    /// Where the rest comes from.
+    pub incoming: Incoming,
+    /// The check of the rest.
+    pub reading: Reading,
+    /// How many bytes are still to be passed on, if that is known.
+    pub left: Option<u64>,
+    /// When the request's budget ends.
+    pub deadline: Pin<Box<Sleep>>,
+    /// Given back once the answer is complete.
+    pub conn: Option<ReplicaConn<UpstreamBody>>,
+    /// Counted down once the answer is complete or given up.
+    pub in_flight: Option<InFlight>,
+}
+
+impl Passing {
+    /// Bytes still to come, if known.
+    pub fn left(&self) -> Option<u64> {
+        self.left
+    }
+
+    /// The next bytes.
+    pub fn poll_next(
+        &mut self,
+        cx: &mut Context<'_>,
+        exchange: Option<&mut Exchange>,
+    ) -> Poll<Option<Result<Bytes, CutError>>> {
+        loop {
+            if let Some(data) = self.ready.pop_front() {
+                self.left = self.left.map(|left| left.saturating_sub(data.len() as u64));
+                return Poll::Ready(Some(Ok(data)));
+            }
+            if self.conn.is_none() {
+                return Poll::Ready(None);
+            }
+            let frame = match Pin::new(&mut self.incoming).poll_frame(cx) {
+                Poll::Ready(frame) => frame,
+                Poll::Pending => {
+                    std::task::ready!(self.deadline.as_mut().poll(cx));
+                    return self.cut(exchange, FailureKind::UpstreamTimeout, "the budget ended");
+                }
+            };
+            match frame {
+                Some(Ok(frame)) => {
+                    let Ok(data) = frame.into_data() else { continue };
+                    if let Err(fault) = self.reading.feed(data, &mut self.ready) {
+                        self.ready.clear();
+                        self.report(exchange.as_deref(), &fault);
+                        return self.cut(exchange, FailureKind::WrongVersionServed, "it names another version");
+                    }
+                }
+                Some(Err(_)) => return self.cut(exchange, FailureKind::UpstreamError, "the replica broke it off"),
+                None => self.complete(),
+            }
+            if self.conn.is_none() {
+                // Complete: what `finish` left over comes out above.
+                if let Some(exchange) = exchange {
+                    exchange.upstream_done();
+                }
+                return match self.ready.pop_front() {
+                    Some(data) => Poll::Ready(Some(Ok(data))),
+                    None => Poll::Ready(None),
+                };
+            }
+        }
+    }
+
+    fn complete(&mut self) {
+        self.reading.finish(&mut self.ready);
+        self.in_flight = None;
+        if let Some(conn) = self.conn.take() {
+            conn.give_back();
+        }
+    }
+
+    fn report(&self, exchange: Option<&Exchange>, fault: &Fault) {
+        if let (Some(exchange), Some(in_flight)) = (exchange, &self.in_flight) {
+            let cell = in_flight.cell();
+            exchange.gateway().driver.quarantine(cell.replica.ix, cell.version, fault.to_string());
+        }
+    }
+
+    fn cut(
+        &mut self,
+        exchange: Option<&mut Exchange>,
+        kind: FailureKind,
+        why: &'static str,
+    ) -> Poll<Option<Result<Bytes, CutError>>> {
+        self.conn = None;
+        self.in_flight = None;
+        if let Some(exchange) = exchange {
+            exchange.cut(kind);
+        }
+        Poll::Ready(Some(Err(CutError(why))))
+    }
+}
+
+/// Joins pieces; one piece is passed on as it is.
+pub fn join(mut pieces: VecDeque<Bytes>) -> Bytes {
+    if pieces.len() <= 1 {
+        return pieces.pop_front().unwrap_or_default();
+    }
+    let mut whole = BytesMut::with_capacity(pieces.iter().map(Bytes::len).sum());
+    for piece in pieces {
+        whole.extend_from_slice(&piece);
+    }
+    whole.freeze()
+}

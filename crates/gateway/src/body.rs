@@ -1,0 +1,67 @@
+//! The body of an answer to a client. It carries the exchange, which is settled when the body is dropped.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+
+use crate::answer::Passing;
+use crate::exchange::Exchange;
+
+/// See the module.
+pub struct AnswerBody {
+    kind: Kind,
+    exchange: Option<Box<Exchange>>,
+}
+
+enum Kind {
+    Whole(Bytes),
+    Passing(Box<Passing>),
+}
+
+/// The answer was cut: the connection must not end as if it were complete.
+#[derive(Debug, thiserror::Error)]
+#[error("the answer was cut: {0}")]
+pub struct CutError(pub &'static str);
+
+impl AnswerBody {
+    /// All of it.
+    pub fn whole(bytes: Bytes, exchange: Option<Box<Exchange>>) -> Self {
+        Self { kind: Kind::Whole(bytes), exchange }
+    }
+
+    /// As it comes from the replica.
+    pub fn passing(passing: Passing, exchange: Box<Exchange>) -> Self {
+        Self { kind: Kind::Passing(Box::new(passing)), exchange: Some(exchange) }
+    }
+}
+
+impl Body for AnswerBody {
+    type Data = Bytes;
+    type Error = CutError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, CutError>>> {
+        let this = &mut *self;
+        let next = match &mut this.kind {
+            Kind::Whole(bytes) if bytes.is_empty() => None,
+            Kind::Whole(bytes) => Some(Ok(std::mem::take(bytes))),
+            Kind::Passing(passing) => std::task::ready!(passing.poll_next(cx, this.exchange.as_deref_mut())),
+        };
+        if let (Some(Ok(data)), Some(exchange)) = (&next, &mut this.exchange) {
+            exchange.bytes_out += data.len() as u64;
+        }
+        Poll::Ready(next.map(|data| data.map(Frame::data)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(&self.kind, Kind::Whole(bytes) if bytes.is_empty())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.kind {
+            Kind::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Kind::Passing(passing) => passing.left().map_or_else(SizeHint::new, SizeHint::with_exact),
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! One request from its first byte to the end of its answer: what is known of it, and the settlement when it ends in whatever way.
+//!
+//! The exchange rides in the answer's body. It is settled when it is dropped, so that a client that leaves is counted like one that stays.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::HeaderValue;
+
+use holdfast_config::{Stamp, Stamps};
+use holdfast_decide::{Reason, Route};
+use holdfast_net::RequestGuard;
+use holdfast_telemetry::{AccessRecord, Clock, Endpoint, GaugeGuard, Outcome, Timing};
+use holdfast_types::{FailureKind, Mono};
+
+use crate::fleet::Replica;
+use crate::route_state::RouteState;
+use crate::server::Gateway;
+use crate::table::RevisionGuard;
+
+/// What resolving has added to a request.
+pub struct Resolution {
+    /// The route.
+    pub route: Arc<Route>,
+    /// What the data plane keeps with it.
+    pub state: Arc<RouteState>,
+    /// Why that version.
+    pub reason: Reason,
+    /// Under which revision.
+    pub revision: RevisionGuard,
+    /// The revision as a stamp.
+    pub revision_stamp: HeaderValue,
+}
+
+/// See the module.
+pub struct Exchange {
+    gateway: Arc<Gateway>,
+    /// When the request's head was read.
+    pub begun: Mono,
+    /// Its id.
+    pub id: Arc<str>,
+    /// What it asked for.
+    pub endpoint: Endpoint,
+    /// Its method.
+    pub method: &'static str,
+    client: Option<SocketAddr>,
+    /// Which stamps its answer carries.
+    pub stamps: Stamps,
+    /// Present once resolved.
+    pub resolution: Option<Resolution>,
+    /// The replica that was asked last.
+    pub replica: Option<Arc<Replica>>,
+    /// How often it was sent.
+    pub attempts: u32,
+    /// Bytes of its body.
+    pub bytes_in: u64,
+    /// Bytes of the answer's body.
+    pub bytes_out: u64,
+    /// Time in which it could not be sent.
+    pub wait: Duration,
+    dispatched: Option<Mono>,
+    answered: Option<Mono>,
+    status: u16,
+    error: Option<FailureKind>,
+    _in_flight: GaugeGuard,
+    _on_connection: RequestGuard,
+}
+
+impl Exchange {
+    /// Begins one. Until a status is set it counts as left by its client.
+    pub fn begin(gateway: Arc<Gateway>, id: Arc<str>, client: Option<SocketAddr>, on: RequestGuard) -> Self {
+        let in_flight = gateway.metrics.in_flight.track();
+        Self {
+            gateway,
+            begun: Clock::now(),
+            id,
+            endpoint: Endpoint::Other,
+            method: "OTHER",
+            client,
+            stamps: Stamps::NONE,
+            resolution: None,
+            replica: None,
+            attempts: 0,
+            bytes_in: 0,
+            bytes_out: 0,
+            wait: Duration::ZERO,
+            dispatched: None,
+            answered: None,
+            status: 499,
+            error: None,
+            _in_flight: in_flight,
+            _on_connection: on,
+        }
+    }
+
+    /// The gateway.
+    pub fn gateway(&self) -> &Arc<Gateway> {
+        &self.gateway
+    }
+
+    /// Notes that it is being sent to a replica.
+    pub fn sending(&mut self, now: Mono) {
+        self.attempts += 1;
+        self.dispatched.get_or_insert(now);
+    }
+
+    /// Notes that the replica's answer is complete.
+    pub fn upstream_done(&mut self) {
+        self.answered = Some(Clock::now());
+    }
+
+    /// Notes how it ends for the client.
+    pub fn ends(&mut self, status: u16, error: Option<FailureKind>) {
+        self.status = status;
+        self.error = error;
+    }
+
+    /// Notes that an answer which had begun was cut.
+    pub fn cut(&mut self, error: FailureKind) {
+        self.error = Some(error);
+    }
+
+    /// Adds the stamps to an answer.
+    pub fn stamp(&self, headers: &mut http::HeaderMap) {
+        use crate::headers::{MODEL, REASON, REPLICA, REQUEST_ID, REVISION, VERSION};
+        let wants = |stamp| self.stamps.contains(stamp);
+        if wants(Stamp::RequestId)
+            && let Ok(id) = HeaderValue::from_str(&self.id)
+        {
+            headers.insert(REQUEST_ID, id);
+        }
+        let Some(resolution) = &self.resolution else { return };
+        if wants(Stamp::Model) {
+            headers.insert(MODEL, resolution.state.model_stamp.clone());
+        }
+        if wants(Stamp::Version) {
+            headers.insert(VERSION, resolution.state.version_stamp.clone());
+        }
+        if wants(Stamp::Revision) {
+            headers.insert(REVISION, resolution.revision_stamp.clone());
+        }
+        if wants(Stamp::Reason) {
+            headers.insert(REASON, HeaderValue::from_static(resolution.reason.as_str()));
+        }
+        if wants(Stamp::Replica)
+            && let Some(replica) = &self.replica
+        {
+            headers.insert(REPLICA, replica.stamp.clone());
+        }
+    }
+
+    fn outcome(&self, now: Mono) -> Outcome {
+        let upstream = self.dispatched.map(|from| self.answered.unwrap_or(now).since(from).saturating_sub(self.wait));
+        Outcome {
+            endpoint: self.endpoint,
+            status: self.status,
+            error: self.error,
+            attempts: self.attempts,
+            bytes_in: self.bytes_in,
+            bytes_out: self.bytes_out,
+            timing: Timing { total: now.since(self.begun), wait: self.wait, upstream },
+        }
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        let outcome = self.outcome(Clock::now());
+        let handles = self.resolution.as_ref().map(|r| &r.state.metrics);
+        self.gateway.metrics.finish(handles, &outcome);
+        if !self.gateway.access.wants(&outcome) {
+            return;
+        }
+        let resolution = self.resolution.as_ref();
+        self.gateway.access.record(AccessRecord {
+            wall_millis: Clock::wall_millis(),
+            request_id: self.id.clone(),
+            tenant: resolution.map(|r| r.route.tenant.clone()),
+            model: resolution.map(|r| r.route.model.clone()),
+            version: resolution.map(|r| r.route.version.clone()),
+            revision: resolution.map(|r| r.revision.revision()),
+            reason: resolution.map(|r| r.reason.as_str()),
+            replica: self.replica.as_ref().map(|r| r.name.clone()),
+            method: self.method,
+            client: self.client,
+            outcome,
+        });
+    }
+}

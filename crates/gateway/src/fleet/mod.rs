@@ -1,0 +1,236 @@
+//! The replicas of all pools, as they run: identities that outlive a configuration, and what each configuration makes of them.
+
+mod cell;
+mod pool;
+mod replica;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Weak};
+
+use parking_lot::{Mutex, RwLock};
+
+use holdfast_config::{Config, Residency};
+use holdfast_net::Tasks;
+use holdfast_placement::residency::{PoolIx, ReplicaIx, Usage, VersionIx};
+use holdfast_types::{ModelName, Mono, PoolName, ReplicaName, Version};
+
+pub use cell::{Cell, InFlight, OnDrained};
+pub use pool::{Pool, VersionFacts};
+pub use replica::Replica;
+
+type VersionKey = (PoolName, ModelName, Version);
+
+/// Everything that runs, by its number.
+pub struct Fleet {
+    cells: RwLock<HashMap<(ReplicaIx, VersionIx), Arc<Cell>>>,
+    replicas: RwLock<BTreeMap<ReplicaIx, Arc<Replica>>>,
+    pools: RwLock<Vec<Arc<Pool>>>,
+    versions: RwLock<BTreeMap<VersionIx, Arc<VersionFacts>>>,
+    names: Mutex<Names>,
+    on_drained: Weak<dyn OnDrained>,
+    workers: Vec<Tasks>,
+    control: Tasks,
+}
+
+/// Numbers that have been given. A number is never given twice in a process.
+#[derive(Default)]
+struct Names {
+    next: u32,
+    replicas: HashMap<(PoolName, ReplicaName), ReplicaIx>,
+    versions: HashMap<VersionKey, VersionIx>,
+    pools: HashMap<PoolName, PoolIx>,
+}
+
+impl Names {
+    fn fresh(&mut self) -> u32 {
+        self.next += 1;
+        self.next
+    }
+}
+
+/// What a configuration changed.
+#[derive(Default)]
+pub struct FleetChange {
+    /// Replicas that are new, and those that took the place of one of the same name at another address.
+    pub added: Vec<Arc<Replica>>,
+    /// Replicas that are gone.
+    pub removed: Vec<Arc<Replica>>,
+    /// Versions that are gone.
+    pub removed_versions: Vec<VersionIx>,
+}
+
+impl Fleet {
+    /// Nothing yet. `workers` run the connections for requests, one set for each worker; `control` runs the rest.
+    #[must_use]
+    pub fn new(workers: Vec<Tasks>, control: Tasks, on_drained: Weak<dyn OnDrained>) -> Self {
+        Self {
+            cells: RwLock::default(),
+            replicas: RwLock::default(),
+            pools: RwLock::default(),
+            versions: RwLock::default(),
+            names: Mutex::default(),
+            on_drained,
+            workers,
+            control,
+        }
+    }
+
+    /// Makes the fleet what the configuration says. Replicas and versions that stay keep their numbers, counters and health.
+    pub fn configure(&self, config: &Config, now: Mono) -> FleetChange {
+        let mut change = FleetChange::default();
+        let mut names = self.names.lock();
+        let mut pools = Vec::with_capacity(config.pools.len());
+        let mut live_replicas = BTreeSet::new();
+        let mut live_versions = BTreeMap::new();
+        for pool in &config.pools {
+            let next = names.fresh();
+            let ix = *names.pools.entry(pool.name.clone()).or_insert(PoolIx(next));
+            let replicas: Vec<_> =
+                pool.replicas.iter().map(|r| self.configure_replica(&mut names, pool, r, now, &mut change)).collect();
+            live_replicas.extend(replicas.iter().map(|r| r.ix));
+            let mut versions = Vec::new();
+            for model in config.models.iter().filter(|m| m.pool == pool.name) {
+                for version in &model.versions {
+                    let fresh = VersionIx(names.fresh());
+                    let key = (pool.name.clone(), model.name.clone(), version.version.clone());
+                    let version_ix = *names.versions.entry(key).or_insert(fresh);
+                    let facts = Arc::new(VersionFacts::new(version_ix, pool, model, version));
+                    live_versions.insert(version_ix, facts.clone());
+                    versions.push(facts);
+                }
+            }
+            pools.push(Arc::new(Pool::new(ix, pool, replicas, versions)));
+        }
+        self.retire(&mut names, &live_replicas, &live_versions, &mut change);
+        *self.versions.write() = live_versions;
+        *self.pools.write() = pools;
+        change
+    }
+
+    fn configure_replica(
+        &self,
+        names: &mut Names,
+        pool: &holdfast_config::Pool,
+        replica: &holdfast_config::Replica,
+        now: Mono,
+        change: &mut FleetChange,
+    ) -> Arc<Replica> {
+        let key = (pool.name.clone(), replica.name.clone());
+        let known = names.replicas.get(&key).and_then(|ix| self.replicas.read().get(ix).cloned());
+        if let Some(known) = known.filter(|r| r.endpoint == replica.endpoint) {
+            known.reconfigure(pool, replica);
+            return known;
+        }
+        // A new address is another process: nothing that was known of the old one holds for it. Its name keeps its keys.
+        let ix = ReplicaIx(names.fresh());
+        let fresh = Arc::new(Replica::new(ix, pool, replica, &self.workers, &self.control, now));
+        names.replicas.insert(key, ix);
+        self.replicas.write().insert(ix, fresh.clone());
+        change.added.push(fresh.clone());
+        fresh
+    }
+
+    fn retire(
+        &self,
+        names: &mut Names,
+        live: &BTreeSet<ReplicaIx>,
+        versions: &BTreeMap<VersionIx, Arc<VersionFacts>>,
+        change: &mut FleetChange,
+    ) {
+        names.replicas.retain(|_, ix| live.contains(ix));
+        names.versions.retain(|_, ix| {
+            let keep = versions.contains_key(ix);
+            if !keep {
+                change.removed_versions.push(*ix);
+            }
+            keep
+        });
+        self.replicas.write().retain(|ix, replica| {
+            let keep = live.contains(ix);
+            if !keep {
+                replica.remove();
+                change.removed.push(replica.clone());
+            }
+            keep
+        });
+        self.cells.write().retain(|(r, v), cell| {
+            let keep = live.contains(r) && versions.contains_key(v);
+            if !keep {
+                let _ = cell.hide();
+            }
+            keep
+        });
+    }
+
+    /// The cell of a version on a replica. None if either is not configured.
+    #[must_use]
+    pub fn cell(&self, replica: ReplicaIx, version: VersionIx) -> Option<Arc<Cell>> {
+        if let Some(cell) = self.cells.read().get(&(replica, version)) {
+            return Some(cell.clone());
+        }
+        if !self.versions.read().contains_key(&version) {
+            return None;
+        }
+        let holder = self.replica(replica)?;
+        let mut cells = self.cells.write();
+        let cell = cells.entry((replica, version));
+        let cell = cell.or_insert_with(|| Arc::new(Cell::new(holder, version, self.on_drained.clone())));
+        Some(cell.clone())
+    }
+
+    /// The replica of this number.
+    #[must_use]
+    pub fn replica(&self, ix: ReplicaIx) -> Option<Arc<Replica>> {
+        self.replicas.read().get(&ix).cloned()
+    }
+
+    /// All replicas.
+    #[must_use]
+    pub fn replicas(&self) -> Vec<Arc<Replica>> {
+        self.replicas.read().values().cloned().collect()
+    }
+
+    /// All pools, in the configuration's order.
+    #[must_use]
+    pub fn pools(&self) -> Vec<Arc<Pool>> {
+        self.pools.read().clone()
+    }
+
+    /// The pool of this name.
+    #[must_use]
+    pub fn pool(&self, name: &PoolName) -> Option<Arc<Pool>> {
+        self.pools.read().iter().find(|p| p.name == *name).cloned()
+    }
+
+    /// What is known of a version.
+    #[must_use]
+    pub fn version(&self, ix: VersionIx) -> Option<Arc<VersionFacts>> {
+        self.versions.read().get(&ix).cloned()
+    }
+
+    /// Requests in flight over all replicas: zero when nothing is going on.
+    #[must_use]
+    pub fn in_flight(&self) -> u32 {
+        self.replicas.read().values().map(|r| r.in_flight()).sum()
+    }
+}
+
+impl Usage for Fleet {
+    fn in_flight(&self, replica: ReplicaIx, version: VersionIx) -> u32 {
+        self.cells.read().get(&(replica, version)).map_or(0, |cell| cell.in_flight())
+    }
+
+    fn last_used(&self, replica: ReplicaIx, version: VersionIx) -> Option<Mono> {
+        self.cells.read().get(&(replica, version))?.last_used()
+    }
+
+    fn replica_load(&self, replica: ReplicaIx) -> u32 {
+        self.replicas.read().get(&replica).map_or(0, |r| r.in_flight())
+    }
+}
+
+/// Whether a pool's replicas load on request.
+#[must_use]
+pub fn loads_on_request(residency: Residency) -> bool {
+    residency == Residency::Repository
+}

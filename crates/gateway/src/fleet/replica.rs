@@ -1,0 +1,265 @@
+//! One model server: how to reach it, what it is doing for us, whether it is well.
+//!
+//! The request path reads atomics only. The health machine behind them is locked when something noteworthy happens (a failure, a probe), never
+//! for a request that succeeds while nothing is wrong.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use http::HeaderValue;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use holdfast_config as config;
+use holdfast_net::{Connector, Fetch, ReplicaPool, Target, Tasks};
+use holdfast_placement::choose::{Candidate, FULL_SHARE};
+use holdfast_placement::health::{Health, HealthConfig, HealthEvent, Transition};
+use holdfast_placement::residency::ReplicaIx;
+use holdfast_types::{Mono, PoolName, ReplicaName, Weight};
+
+use crate::upstream_body::UpstreamBody;
+
+/// See the module.
+pub struct Replica {
+    /// Its number in the residency machine.
+    pub ix: ReplicaIx,
+    /// Its pool.
+    pub pool: PoolName,
+    /// Its stable name.
+    pub name: ReplicaName,
+    /// Where it is.
+    pub endpoint: config::Endpoint,
+    /// The name as a stamp.
+    pub stamp: HeaderValue,
+    /// `host` for its requests.
+    pub authority: HeaderValue,
+    /// For probes, loads and everything else off the request path.
+    pub fetch: Fetch,
+    /// Asks for a poll at once.
+    pub refresh: Notify,
+    connector: Arc<Connector>,
+    workers: Box<[Arc<ReplicaPool<UpstreamBody>>]>,
+    worker_tasks: Box<[Tasks]>,
+    in_flight: AtomicU32,
+    weight: AtomicU32,
+    /// 0: no bound.
+    concurrency: AtomicU32,
+    health: Mutex<Health>,
+    usable: AtomicBool,
+    in_service: AtomicBool,
+    cooling: AtomicBool,
+    ease: AtomicU16,
+    /// A failure has been seen since the last success.
+    ailing: AtomicBool,
+    /// Something about its health changes with time alone.
+    unsteady: AtomicBool,
+    removed: AtomicBool,
+    last_error: Mutex<Option<Box<str>>>,
+    last_poll: AtomicU64,
+}
+
+impl Replica {
+    pub(super) fn new(
+        ix: ReplicaIx,
+        pool: &config::Pool,
+        replica: &config::Replica,
+        workers: &[Tasks],
+        control: &Tasks,
+        now: Mono,
+    ) -> Self {
+        let target = || Target::new(&replica.endpoint.host, replica.endpoint.port);
+        let connector = Arc::new(Connector::new(target(), pool.connections.per_replica.get()));
+        let authority = replica.endpoint.to_string();
+        let control_connector = Arc::new(Connector::new(target(), 16));
+        let header = |text: &str| HeaderValue::from_str(text).unwrap_or(HeaderValue::from_static("unknown"));
+        let this = Self {
+            ix,
+            pool: pool.name.clone(),
+            name: replica.name.clone(),
+            endpoint: replica.endpoint.clone(),
+            stamp: header(replica.name.as_str()),
+            authority: header(&authority),
+            fetch: Fetch::new(control_connector, &authority, control.clone()),
+            refresh: Notify::new(),
+            workers: workers.iter().map(|tasks| ReplicaPool::new(connector.clone(), tasks.clone())).collect(),
+            worker_tasks: workers.into(),
+            connector,
+            in_flight: AtomicU32::new(0),
+            weight: AtomicU32::new(replica.weight.0),
+            concurrency: AtomicU32::new(replica.concurrency.map_or(0, std::num::NonZeroU32::get)),
+            health: Mutex::new(Health::new(health_config(&pool.health), now)),
+            usable: AtomicBool::new(true),
+            in_service: AtomicBool::new(true),
+            cooling: AtomicBool::new(false),
+            ease: AtomicU16::new(FULL_SHARE),
+            ailing: AtomicBool::new(false),
+            unsteady: AtomicBool::new(true),
+            removed: AtomicBool::new(false),
+            last_error: Mutex::default(),
+            last_poll: AtomicU64::new(0),
+        };
+        this.publish(now);
+        this
+    }
+
+    /// Takes over what may change without a new identity.
+    pub(super) fn reconfigure(&self, pool: &config::Pool, replica: &config::Replica) {
+        self.weight.store(replica.weight.0, Relaxed);
+        self.concurrency.store(replica.concurrency.map_or(0, std::num::NonZeroU32::get), Relaxed);
+        self.connector.set_most(pool.connections.per_replica.get());
+        self.health.lock().set_config(health_config(&pool.health));
+    }
+
+    /// The connections of one worker to this replica.
+    #[must_use]
+    pub fn connections(&self, worker: usize) -> Option<&Arc<ReplicaPool<UpstreamBody>>> {
+        self.workers.get(worker)
+    }
+
+    /// Closes connections that have been idle for too long; opens some if there are fewer than `warm`, so that a request need not wait for one.
+    pub fn tend_connections(&self, idle: Duration, connect: Duration, warm: u32) {
+        for (pool, tasks) in self.workers.iter().zip(&self.worker_tasks) {
+            let left = pool.reap(idle);
+            if left > 0 || warm == 0 || !self.usable() || self.connector.open() >= warm {
+                continue;
+            }
+            let pool = pool.clone();
+            tasks.spawn(async move {
+                if let Ok(conn) = pool.open(connect).await {
+                    conn.give_back();
+                }
+            });
+        }
+    }
+
+    pub(super) fn count_in(&self) {
+        self.in_flight.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn count_out(&self) {
+        self.in_flight.fetch_sub(1, Relaxed);
+    }
+
+    /// Requests in flight from this gateway, over all versions.
+    #[must_use]
+    pub fn in_flight(&self) -> u32 {
+        self.in_flight.load(Relaxed)
+    }
+
+    /// Open connections for requests.
+    #[must_use]
+    pub fn open_connections(&self) -> u32 {
+        self.connector.open()
+    }
+
+    /// What the choice among candidates looks at.
+    #[must_use]
+    pub fn candidate(&self, holds: bool) -> Candidate {
+        let concurrency = self.concurrency.load(Relaxed);
+        Candidate {
+            holds,
+            usable: self.usable(),
+            cooling: self.cooling.load(Relaxed),
+            in_flight: self.in_flight(),
+            reported: 0,
+            weight: Weight(self.weight.load(Relaxed)),
+            concurrency: (concurrency > 0).then_some(concurrency),
+            ease: self.ease.load(Relaxed),
+        }
+    }
+
+    /// Neither ejected nor removed.
+    #[must_use]
+    pub fn usable(&self) -> bool {
+        self.usable.load(Relaxed)
+    }
+
+    /// Whether subsets count it.
+    #[must_use]
+    pub fn in_service(&self) -> bool {
+        self.in_service.load(Relaxed)
+    }
+
+    /// Whether the configuration no longer has it.
+    #[must_use]
+    pub fn is_removed(&self) -> bool {
+        self.removed.load(Relaxed)
+    }
+
+    pub(super) fn remove(&self) {
+        self.removed.store(true, Relaxed);
+        self.usable.store(false, Relaxed);
+        self.in_service.store(false, Relaxed);
+        self.refresh.notify_one();
+    }
+
+    /// Takes note of what was seen. A success while nothing is wrong costs one atomic read.
+    pub fn note(&self, now: Mono, event: HealthEvent) -> Option<Transition> {
+        if event == HealthEvent::AnswerOk && !self.ailing.load(Relaxed) {
+            return None;
+        }
+        if event == HealthEvent::ClientError {
+            return None;
+        }
+        let transition = self.health.lock().apply(now, event);
+        self.ailing.store(!matches!(event, HealthEvent::AnswerOk), Relaxed);
+        self.publish(now);
+        transition
+    }
+
+    /// Copies what the health machine says to where the request path reads it.
+    fn publish(&self, now: Mono) {
+        if self.is_removed() {
+            return;
+        }
+        let health = self.health.lock();
+        self.usable.store(health.usable(), Relaxed);
+        self.in_service.store(health.in_service(now), Relaxed);
+        self.cooling.store(health.cooling(now), Relaxed);
+        self.ease.store(health.ease(now), Relaxed);
+        self.unsteady.store(health.next_change(now).is_some(), Relaxed);
+    }
+
+    /// Takes note that time has passed. True if the replica came into or went out of service by it.
+    pub fn tick(&self, now: Mono) -> bool {
+        if !self.unsteady.load(Relaxed) {
+            return false;
+        }
+        let before = self.in_service();
+        self.publish(now);
+        before != self.in_service()
+    }
+
+    /// Sets or clears what went wrong last, for people.
+    pub fn set_error(&self, error: Option<String>) {
+        *self.last_error.lock() = error.map(|e| e.chars().take(256).collect::<String>().into());
+    }
+
+    /// What went wrong last, if the last probe did not succeed.
+    #[must_use]
+    pub fn last_error(&self) -> Option<String> {
+        self.last_error.lock().as_deref().map(str::to_owned)
+    }
+
+    /// Notes when it was last heard of.
+    pub fn polled(&self, now: Mono) {
+        self.last_poll.store(now.0, Relaxed);
+    }
+
+    /// When it was last heard of. `Mono::ZERO`: never.
+    #[must_use]
+    pub fn last_poll(&self) -> Mono {
+        Mono(self.last_poll.load(Relaxed))
+    }
+}
+
+fn health_config(health: &config::Health) -> HealthConfig {
+    HealthConfig {
+        fall: health.fall.get(),
+        rise: health.rise.get(),
+        ease_in: health.ease_in,
+        out_of_service_after: health.out_of_service_after,
+        ..HealthConfig::default()
+    }
+}

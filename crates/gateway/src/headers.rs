@@ -1,0 +1,146 @@
+//! Which fields cross the gateway. Hop-by-hop fields (RFC 9110, 7.6.1) and the gateway's own never do.
+
+use http::header::{
+    ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+};
+use smallvec::SmallVec;
+
+/// Prefix of the gateway's own fields.
+pub const PREFIX: &str = "x-holdfast-";
+/// The client's budget, in milliseconds.
+pub const TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout-ms");
+/// Stamps.
+pub const MODEL: HeaderName = HeaderName::from_static("x-holdfast-model");
+/// The version that judged.
+pub const VERSION: HeaderName = HeaderName::from_static("x-holdfast-version");
+/// The table's revision.
+pub const REVISION: HeaderName = HeaderName::from_static("x-holdfast-revision");
+/// Why that version.
+pub const REASON: HeaderName = HeaderName::from_static("x-holdfast-reason");
+/// The replica that served.
+pub const REPLICA: HeaderName = HeaderName::from_static("x-holdfast-replica");
+/// The request's id.
+pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-holdfast-request-id");
+/// The failure kind.
+pub const ERROR: HeaderName = HeaderName::from_static("x-holdfast-error");
+/// The proved tenant, for the replica.
+pub const TENANT: HeaderName = HeaderName::from_static("x-holdfast-tenant");
+
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+
+const HOP_BY_HOP: [HeaderName; 9] = [
+    CONNECTION,
+    KEEP_ALIVE,
+    PROXY_CONNECTION,
+    PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION,
+    TE,
+    TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
+
+/// Makes a client's fields fit for a replica. `trusted` is the field that named the tenant.
+pub fn for_upstream(headers: &mut HeaderMap, host: &HeaderValue, trusted: Option<&HeaderName>) {
+    strip(headers);
+    for name in [EXPECT, CONTENT_LENGTH, TIMEOUT] {
+        headers.remove(name);
+    }
+    if let Some(trusted) = trusted {
+        headers.remove(trusted);
+    }
+    // The answer has to be read, so it must not be compressed.
+    headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    headers.insert(HOST, host.clone());
+}
+
+/// Makes a replica's fields fit for a client. The length is the body's business.
+pub fn for_client(headers: &mut HeaderMap) {
+    strip(headers);
+    headers.remove(CONTENT_LENGTH);
+}
+
+fn strip(headers: &mut HeaderMap) {
+    let mut gone: SmallVec<[HeaderName; 8]> = SmallVec::new();
+    for name in headers.keys() {
+        if name.as_str().starts_with(PREFIX) || HOP_BY_HOP.contains(name) {
+            gone.push(name.clone());
+        }
+    }
+    if headers.contains_key(CONNECTION) {
+        named_by_connection(headers, &mut gone);
+    }
+    for name in gone {
+        headers.remove(name);
+    }
+}
+
+/// `Connection` names further fields that are meant for this hop only. A framing field or the host cannot be taken away by it.
+fn named_by_connection(headers: &HeaderMap, gone: &mut SmallVec<[HeaderName; 8]>) {
+    for value in headers.get_all(CONNECTION) {
+        for name in value.as_bytes().split(|b| *b == b',').take(32) {
+            let Ok(name) = HeaderName::from_bytes(name.trim_ascii()) else { continue };
+            if name != HOST && name != CONTENT_LENGTH {
+                gone.push(name);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(fields: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut map = HeaderMap::new();
+        for (name, value) in fields {
+            map.append(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        map
+    }
+
+    #[test]
+    fn what_reaches_a_replica() {
+        let mut headers = map(&[
+            ("host", "gateway"),
+            ("connection", "close, x-secret"),
+            ("x-secret", "1"),
+            ("keep-alive", "5"),
+            ("te", "trailers"),
+            ("transfer-encoding", "chunked"),
+            ("upgrade", "websocket"),
+            ("expect", "100-continue"),
+            ("x-tenant", "acme"),
+            ("x-holdfast-tenant", "forged"),
+            ("x-holdfast-anything", "forged"),
+            ("x-request-timeout-ms", "5"),
+            ("accept-encoding", "gzip"),
+            ("content-type", "application/json"),
+            ("traceparent", "00-1-2-01"),
+            ("inference-header-content-length", "9"),
+        ]);
+        for_upstream(&mut headers, &HeaderValue::from_static("replica:1"), Some(&HeaderName::from_static("x-tenant")));
+        let mut left: Vec<String> =
+            headers.iter().map(|(n, v)| format!("{n}: {}", v.to_str().unwrap_or("?"))).collect();
+        left.sort();
+        assert_eq!(
+            left,
+            [
+                "accept-encoding: identity",
+                "content-type: application/json",
+                "host: replica:1",
+                "inference-header-content-length: 9",
+                "traceparent: 00-1-2-01"
+            ]
+        );
+    }
+
+    #[test]
+    fn connection_cannot_take_the_host_away() {
+        let mut headers = map(&[("connection", "host, content-length"), ("host", "a"), ("content-length", "3")]);
+        strip(&mut headers);
+        assert_eq!(headers.len(), 2);
+    }
+}

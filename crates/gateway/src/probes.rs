@@ -1,0 +1,56 @@
+//! Whether the process lives and whether it should be sent requests.
+
+use http::StatusCode;
+use serde_json::json;
+
+use crate::server::Gateway;
+
+/// The version of the product, from the build.
+pub const BUILD_VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// `/livez`: the process answers, so it lives. Asks nothing of anything else.
+pub fn live() -> String {
+    json!({ "live": true }).to_string()
+}
+
+/// `GET /v2`.
+pub fn server_metadata() -> String {
+    json!({ "name": "holdfast", "version": BUILD_VERSION, "extensions": ["binary_tensor_data"] }).to_string()
+}
+
+/// `/readyz`: a table is in force and no drain has begun. Versions that are still being warmed do not make the gateway unready; `verbose` names them.
+pub fn ready(gateway: &Gateway, verbose: bool) -> (StatusCode, String) {
+    let draining = gateway.drain.started();
+    let status = if draining { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
+    let mut body = json!({ "ready": !draining, "draining": draining });
+    if verbose && let Some(object) = body.as_object_mut() {
+        let table = gateway.tables.load();
+        object.insert("revision".to_owned(), table.snapshot.revision().0.into());
+        object.insert("missing".to_owned(), missing(gateway).into());
+        let state = gateway.tables.status();
+        object.insert("config_error".to_owned(), state.failed.map(|f| f.faults).into());
+        object.insert("pending_pins".to_owned(), state.pending.len().into());
+    }
+    (status, body.to_string())
+}
+
+/// Pinned versions that are not held where they should be.
+fn missing(gateway: &Gateway) -> Vec<serde_json::Value> {
+    let mut out = Vec::new();
+    for replica in gateway.driver.report().replicas {
+        let Some(name) = gateway.driver.fleet.replica(replica.replica) else { continue };
+        for missing in replica.missing {
+            let Some((model, version)) = gateway.driver.version_name(missing.version) else { continue };
+            out.push(json!({
+                "pool": name.pool.as_str(), "replica": name.name.as_str(),
+                "model": model, "version": version.as_str(), "why": missing.why,
+            }));
+        }
+    }
+    out
+}
+
+/// `?verbose`, with or without a value.
+pub fn is_verbose(query: Option<&str>) -> bool {
+    query.is_some_and(|q| q.split('&').any(|p| p == "verbose" || p.starts_with("verbose=")))
+}

@@ -1,0 +1,290 @@
+//! The driver of the residency machine: one lock around the pure state, effects carried out as tasks.
+//!
+//! Flags on cells and answers to waiting requests are set while the lock is held, so that their order is the machine's order; everything that
+//! takes time (a load, a verification, an unload) is a task that answers with an event.
+
+mod alarms;
+mod poll;
+mod quarantine;
+mod server;
+mod verify;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use tokio::sync::{Notify, oneshot};
+
+use holdfast_config::{Config, MemoryPolicy};
+use holdfast_net::Tasks;
+use holdfast_placement::residency::{
+    Alarm, Effect, Event, Mode, Op, Outcome, ReplicaIx, ReplicaSpec, Report, Residency, Settings, VersionIx,
+    VersionSpec, WaiterId,
+};
+use holdfast_telemetry::{Clock, GatewayMetrics};
+use holdfast_types::{Mono, Version};
+
+use crate::fleet::{Fleet, FleetChange, OnDrained, loads_on_request};
+
+pub use alarms::{AlarmRecord, Alarms};
+pub(crate) use server::words;
+
+/// See the module.
+pub struct Driver {
+    /// The replicas.
+    pub fleet: Fleet,
+    /// What a person should know.
+    pub alarms: Alarms,
+    quarantines: quarantine::Quarantines,
+    state: Mutex<State>,
+    next_waiter: AtomicU64,
+    tick: Notify,
+    /// Told whenever a version is shown or hidden somewhere, or a replica comes or goes.
+    changed: Notify,
+    metrics: Arc<GatewayMetrics>,
+    tasks: Tasks,
+    me: Weak<Self>,
+}
+
+struct State {
+    machine: Residency,
+    effects: Vec<Effect>,
+    /// As many as the machine has waiters, which it bounds.
+    waiters: HashMap<WaiterId, oneshot::Sender<Outcome>>,
+}
+
+/// Takes a waiter back if the request that waits is dropped.
+struct WaiterGuard<'a>(Option<WaiterId>, &'a Driver);
+
+impl Drop for WaiterGuard<'_> {
+    fn drop(&mut self) {
+        if let Some(waiter) = self.0.take() {
+            self.1.apply(Event::Cancel { waiter });
+        }
+    }
+}
+
+impl Driver {
+    /// An empty fleet. `workers` run the connections for requests, `tasks` everything else.
+    #[must_use]
+    pub fn new(workers: Vec<Tasks>, tasks: Tasks, metrics: Arc<GatewayMetrics>) -> Arc<Self> {
+        Arc::new_cyclic(|me: &Weak<Self>| {
+            let hearer: Weak<dyn OnDrained> = me.clone();
+            Self {
+                fleet: Fleet::new(workers, tasks.clone(), hearer),
+                alarms: Alarms::new(metrics.clone()),
+                quarantines: quarantine::Quarantines::default(),
+                state: Mutex::new(State {
+                    machine: Residency::new(Settings::default()),
+                    effects: Vec::new(),
+                    waiters: HashMap::new(),
+                }),
+                next_waiter: AtomicU64::new(1),
+                tick: Notify::new(),
+                changed: Notify::new(),
+                metrics,
+                tasks,
+                me: me.clone(),
+            }
+        })
+    }
+
+    /// Gives the machine an event and carries out what it asks for. Does not block.
+    pub fn apply(&self, event: Event) {
+        let mut events: SmallVec<[Event; 4]> = SmallVec::new();
+        events.push(event);
+        let mut state = self.state.lock();
+        let before = state.machine.next_deadline();
+        while let Some(event) = events.pop() {
+            let State { machine, effects, .. } = &mut *state;
+            machine.apply(Clock::now(), event, &self.fleet, effects);
+            let mut effects = std::mem::take(&mut state.effects);
+            for effect in effects.drain(..) {
+                self.carry_out(effect, &mut state, &mut events);
+            }
+            // Keeps the allocation.
+            state.effects = effects;
+        }
+        if state.machine.next_deadline() != before {
+            self.tick.notify_one();
+        }
+    }
+
+    fn carry_out(&self, effect: Effect, state: &mut State, events: &mut SmallVec<[Event; 4]>) {
+        match effect {
+            Effect::Show { replica, version } => {
+                if let Some(cell) = self.fleet.cell(replica, version) {
+                    cell.show();
+                }
+                self.changed.notify_waiters();
+            }
+            Effect::Hide { replica, version } => {
+                if self.fleet.cell(replica, version).is_none_or(|cell| cell.hide()) {
+                    events.push(Event::Drained { replica, version });
+                }
+                self.changed.notify_waiters();
+            }
+            Effect::Wake { waiter, outcome } => {
+                if let Some(waiting) = state.waiters.remove(&waiter) {
+                    // The request may have been dropped in between: then nobody wants to know.
+                    let _ = waiting.send(outcome);
+                }
+            }
+            Effect::Alarm(alarm) => {
+                if let Alarm::VerificationFailed { replica, version, .. } = &alarm {
+                    self.quarantines.begin(*replica, *version);
+                }
+                self.alarms.raise(&self.fleet, &alarm);
+            }
+            Effect::Load { op, replica, version, deadline } => self.start_load(op, replica, version, deadline),
+            Effect::Verify { op, replica, version, deadline } => self.start_verify(op, replica, version, deadline),
+            Effect::Unload { op, replica, version, deadline } => self.start_unload(op, replica, version, deadline),
+        }
+    }
+
+    /// Waits until one of the candidates holds the version, at most to the deadline.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: the machine forgets the waiter; a load that has begun goes on.
+    pub async fn want(&self, version: VersionIx, candidates: Vec<ReplicaIx>, deadline: Mono) -> Option<Outcome> {
+        let waiter = WaiterId(self.next_waiter.fetch_add(1, Relaxed));
+        let (send, receive) = oneshot::channel();
+        self.state.lock().waiters.insert(waiter, send);
+        let mut guard = WaiterGuard(Some(waiter), self);
+        self.apply(Event::Want { waiter, version, candidates, deadline });
+        let outcome = receive.await.ok();
+        guard.0 = None;
+        outcome
+    }
+
+    /// A replica answered that it does not hold what it was believed to hold. What is true is asked at once.
+    pub fn missed(&self, replica: ReplicaIx, version: VersionIx) {
+        self.apply(Event::Missing { replica, version });
+        self.refresh(replica);
+    }
+
+    fn refresh(&self, replica: ReplicaIx) {
+        if let Some(replica) = self.fleet.replica(replica) {
+            replica.refresh.notify_one();
+        }
+    }
+
+    /// A copy of the machine's state.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        self.state.lock().machine.report()
+    }
+
+    /// Requests that wait.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.state.lock().machine.waiting()
+    }
+
+    /// Waits until holdings may have changed, at most this long.
+    pub async fn changed(&self, most: Duration) {
+        let _ = tokio::time::timeout(most, self.changed.notified()).await;
+    }
+
+    /// Makes fleet and machine what the configuration says. Returns the replicas that now need polling.
+    pub fn configure(&self, config: &Config, pinned: &dyn Fn(VersionIx) -> bool) -> FleetChange {
+        let change = self.fleet.configure(config, Clock::now());
+        self.apply(Event::SetSettings(Settings {
+            fleet_loads: config.loads.fleet.get(),
+            load_timeout: config.pools.iter().map(|p| p.loads.timeout).max().unwrap_or(Duration::from_secs(120)),
+            thrash_window: config.pools.iter().map(|p| p.thrash_window).max().unwrap_or(Duration::from_secs(60)),
+            max_waiters: config.limits.waiting as usize,
+            ..Settings::default()
+        }));
+        for replica in &change.removed {
+            self.apply(Event::RemoveReplica { replica: replica.ix });
+        }
+        for version in &change.removed_versions {
+            self.apply(Event::RemoveVersion { version: *version });
+        }
+        for pool in self.fleet.pools() {
+            for version in &pool.versions {
+                let spec = VersionSpec { size: version.size, pinned: pinned(version.ix) };
+                self.apply(Event::SetVersion { version: version.ix, spec });
+            }
+            let mode = match pool.config.memory {
+                MemoryPolicy::Guaranteed => Mode::Guaranteed,
+                MemoryPolicy::Overcommit => Mode::Overcommit,
+            };
+            for replica in &pool.replicas {
+                let spec = ReplicaSpec {
+                    pool: pool.ix,
+                    memory: pool.replica_config(replica.name.as_str()).and_then(|r| r.memory),
+                    loads: loads_on_request(pool.config.residency),
+                    max_loads: pool.config.loads.per_replica.get(),
+                    mode,
+                };
+                self.apply(Event::SetReplica { replica: replica.ix, spec });
+            }
+        }
+        change
+    }
+
+    /// The task that tells the machine that time has passed, and the replicas too. Ends with the process.
+    pub fn run(self: &Arc<Self>) {
+        let me = self.clone();
+        self.tasks.spawn(async move {
+            loop {
+                let next = me.state.lock().machine.next_deadline();
+                let beat = Clock::now().after(Duration::from_millis(250));
+                let until = next.map_or(beat, |at| at.min(beat));
+                let _ = tokio::time::timeout_at(Clock::instant(until), me.tick.notified()).await;
+                if next.is_some_and(|at| at <= Clock::now()) {
+                    me.apply(Event::Tick);
+                }
+                me.tick_replicas();
+            }
+        });
+    }
+
+    fn tick_replicas(&self) {
+        let now = Clock::now();
+        let mut moved = false;
+        for replica in self.fleet.replicas() {
+            moved |= replica.tick(now);
+        }
+        if moved {
+            self.changed.notify_waiters();
+        }
+    }
+
+    fn arc(&self) -> Option<Arc<Self>> {
+        self.me.upgrade()
+    }
+
+    fn load_finished(&self, op: Op, replica: ReplicaIx, result: Result<(), server::CallError>, took: Duration) {
+        let pool = self.fleet.replica(replica).map(|r| r.pool.clone());
+        if let Some(pool) = &pool {
+            let outcome = if result.is_ok() { "ok" } else { "failed" };
+            self.metrics.loads.get([pool.as_str(), outcome]).inc();
+            self.metrics.load_seconds.get([pool.as_str()]).observe(took);
+        }
+        self.apply(Event::LoadDone { op, result: result.map(|()| None).map_err(Into::into) });
+        self.refresh(replica);
+    }
+
+    /// What people call a version.
+    #[must_use]
+    pub fn version_name(&self, ix: VersionIx) -> Option<(String, Version)> {
+        self.fleet.version(ix).map(|v| (v.model.to_string(), v.version.clone()))
+    }
+}
+
+impl OnDrained for Driver {
+    fn drained(&self, replica: ReplicaIx, version: VersionIx) {
+        // Not from here: the caller may be anywhere, and the lock is not reentrant.
+        let Some(me) = self.arc() else { return };
+        self.tasks.spawn(async move { me.apply(Event::Drained { replica, version }) });
+    }
+}
+
+/// The last alarms, newest last.
+type Recent = VecDeque<AlarmRecord>;

@@ -1,0 +1,113 @@
+//! Each replica has a task that asks it what it holds, which is also its health probe.
+//!
+//! Repository replicas are asked for their index; static ones are asked, version by version, whether they are ready. A poll that fails counts as
+//! a failed probe; what a replica holds is unknown, hence nothing, once it is ejected.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_config::Residency;
+use holdfast_placement::health::{HealthEvent, Transition};
+use holdfast_placement::residency::{Event, VersionIx};
+use holdfast_telemetry::Clock;
+
+use super::server::{self, CallError};
+use super::{Driver, verify};
+use crate::fleet::{Pool, Replica};
+use crate::random::Random;
+
+impl Driver {
+    /// Starts the polling of replicas that are new.
+    pub fn poll_replicas(self: &Arc<Self>, replicas: &[Arc<Replica>]) {
+        for replica in replicas {
+            let (me, replica) = (self.clone(), replica.clone());
+            self.tasks.spawn(async move { me.poll_loop(&replica).await });
+        }
+    }
+
+    async fn poll_loop(&self, replica: &Arc<Replica>) {
+        let mut random = Random::new();
+        while !replica.is_removed() {
+            let Some(pool) = self.fleet.pool(&replica.pool) else { return };
+            self.poll_once(&pool, replica).await;
+            // A tenth of jitter either way, so that replicas are not asked all at once.
+            let interval = pool.config.health.interval;
+            let wait = interval.mul_f64(0.9) + interval.mul_f64(0.2 * random.share());
+            let _ = tokio::time::timeout(wait, replica.refresh.notified()).await;
+        }
+    }
+
+    async fn poll_once(&self, pool: &Pool, replica: &Arc<Replica>) {
+        let started = Clock::now();
+        let timeout = pool.config.health.timeout;
+        let observed = match pool.config.residency {
+            Residency::Repository => from_index(pool, replica, timeout).await,
+            Residency::Static => from_versions(pool, replica, timeout).await,
+        };
+        match observed {
+            Ok(held) => {
+                replica.set_error(None);
+                replica.polled(Clock::now());
+                self.seen(replica, HealthEvent::ProbeOk);
+                if replica.usable() {
+                    self.apply(Event::Observed { replica: replica.ix, started, held });
+                }
+                self.release_quarantined(pool, replica, timeout).await;
+            }
+            Err(error) => {
+                replica.set_error(Some(error.to_string()));
+                self.seen(replica, HealthEvent::ProbeFailed);
+            }
+        }
+    }
+
+    /// Tells a replica's health what was seen, and the machine what followed from it.
+    pub fn seen(&self, replica: &Replica, event: HealthEvent) {
+        match replica.note(Clock::now(), event) {
+            Some(Transition::Ejected) => {
+                tracing::warn!(pool = %replica.pool, replica = %replica.name, error = replica.last_error(), "replica is down");
+                self.apply(Event::ReplicaDown { replica: replica.ix });
+                self.changed.notify_waiters();
+            }
+            Some(Transition::Readmitted) => {
+                tracing::info!(pool = %replica.pool, replica = %replica.name, "replica is back");
+                self.apply(Event::ReplicaUp { replica: replica.ix });
+                self.changed.notify_waiters();
+            }
+            None => {}
+        }
+    }
+
+    /// Asks quarantined versions again. One is released by a full proof, at the earliest after a pause that grows with each quarantine.
+    async fn release_quarantined(&self, pool: &Pool, replica: &Arc<Replica>, timeout: Duration) {
+        for version in self.due_for_release(replica.ix) {
+            let Some(facts) = pool.versions.iter().find(|v| v.ix == version) else { continue };
+            let proof = verify::prove(&replica.fetch, facts, timeout).await;
+            let proven = proof == holdfast_placement::residency::Proof::Proven;
+            if self.quarantine_asked(replica.ix, version, proven) {
+                self.apply(Event::Released { replica: replica.ix, version });
+            }
+        }
+    }
+}
+
+async fn from_index(pool: &Pool, replica: &Replica, timeout: Duration) -> Result<Vec<VersionIx>, CallError> {
+    let entries = server::index(&replica.fetch, timeout).await?;
+    let mut held: Vec<VersionIx> =
+        entries.iter().flat_map(|(name, version)| pool.matching(name, version)).map(|v| v.ix).collect();
+    held.sort_unstable();
+    held.dedup();
+    Ok(held)
+}
+
+async fn from_versions(pool: &Pool, replica: &Replica, timeout: Duration) -> Result<Vec<VersionIx>, CallError> {
+    let declared = pool.replica_config(replica.name.as_str()).map(|r| r.holds.as_slice()).unwrap_or_default();
+    let mut held = Vec::new();
+    for (model, version) in declared {
+        let Some(facts) = pool.version(model, version) else { continue };
+        if server::is_ready(&replica.fetch, &facts.upstream_model, &facts.upstream_version, timeout).await? {
+            held.push(facts.ix);
+        }
+    }
+    Ok(held)
+}

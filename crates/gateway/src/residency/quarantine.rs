@@ -1,0 +1,80 @@
+//! Versions that served or proved wrong on a replica: kept out until a probe with a known answer succeeds, and for longer each time.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use holdfast_placement::residency::{Event, ReplicaIx, VersionIx};
+use holdfast_telemetry::Clock;
+use holdfast_types::{Invariant, Mono};
+
+use super::Driver;
+
+const FIRST: Duration = Duration::from_secs(30);
+const LONGEST: Duration = Duration::from_secs(600);
+/// Quarantines that are this long past are forgotten.
+const MEMORY: Duration = Duration::from_secs(3600);
+
+struct Entry {
+    times: u32,
+    /// Not asked before this. None: released, kept to remember how often.
+    until: Option<Mono>,
+    last: Mono,
+}
+
+/// At most one entry for each version that a replica holds.
+#[derive(Default)]
+pub(super) struct Quarantines(Mutex<HashMap<(ReplicaIx, VersionIx), Entry>>);
+
+impl Quarantines {
+    pub(super) fn begin(&self, replica: ReplicaIx, version: VersionIx) {
+        let now = Clock::now();
+        let mut all = self.0.lock();
+        all.retain(|_, e| e.until.is_some() || now.since(e.last) < MEMORY);
+        let entry = all.entry((replica, version)).or_insert(Entry { times: 0, until: None, last: now });
+        if entry.until.is_none() {
+            entry.times = entry.times.saturating_add(1);
+        }
+        let wait = FIRST.saturating_mul(1 << entry.times.saturating_sub(1).min(10)).min(LONGEST);
+        entry.until = Some(now.after(wait));
+        entry.last = now;
+    }
+
+    fn due(&self, replica: ReplicaIx) -> Vec<VersionIx> {
+        let now = Clock::now();
+        let all = self.0.lock();
+        let due = |e: &Entry| e.until.is_some_and(|at| at <= now);
+        all.iter().filter(|((r, _), e)| *r == replica && due(e)).map(|((_, v), _)| *v).collect()
+    }
+
+    fn asked(&self, replica: ReplicaIx, version: VersionIx, proven: bool) -> bool {
+        let now = Clock::now();
+        let mut all = self.0.lock();
+        let Some(entry) = all.get_mut(&(replica, version)) else { return false };
+        entry.until = if proven { None } else { Some(now.after(FIRST)) };
+        entry.last = now;
+        proven
+    }
+}
+
+impl Driver {
+    /// A replica answered for another version than it was asked for (PIN-1): the version is kept out there, and a person is told.
+    pub fn quarantine(&self, replica: ReplicaIx, version: VersionIx, why: String) {
+        self.metrics.invariant_violated(Invariant::Pin1);
+        if let Some(target) = self.fleet.replica(replica) {
+            self.metrics.wrong_version.get([target.pool.as_str(), target.name.as_str()]).inc();
+        }
+        self.quarantines.begin(replica, version);
+        self.alarms.note(&self.fleet, "wrong_version_served", replica, Some(version), why.clone());
+        self.apply(Event::Quarantine { replica, version, why });
+    }
+
+    pub(super) fn due_for_release(&self, replica: ReplicaIx) -> Vec<VersionIx> {
+        self.quarantines.due(replica)
+    }
+
+    pub(super) fn quarantine_asked(&self, replica: ReplicaIx, version: VersionIx, proven: bool) -> bool {
+        self.quarantines.asked(replica, version, proven)
+    }
+}

@@ -1,0 +1,111 @@
+//! What the data plane keeps with a route: made at the first request, shared by all that follow.
+
+use std::sync::Arc;
+
+use http::HeaderValue;
+use http::uri::PathAndQuery;
+
+use holdfast_codec::answer::Expected;
+use holdfast_codec::oip::{ModelOp, upstream_path};
+use holdfast_decide::Route;
+use holdfast_placement::residency::VersionIx;
+use holdfast_telemetry::{Counter, Family, GatewayMetrics, RouteHandles};
+
+use holdfast_types::PoolName;
+
+use crate::fleet::{Cell, Pool};
+use crate::residency::Driver;
+use crate::table::Table;
+
+/// See the module.
+pub struct RouteState {
+    /// The pool, as it was configured when the route was made.
+    pub pool: Arc<Pool>,
+    /// The version's number.
+    pub version: VersionIx,
+    /// The cells of the route's members, in its order of preference.
+    pub cells: Box<[Arc<Cell>]>,
+    /// What an answer must name.
+    pub expected: Expected,
+    /// Where an inference goes.
+    pub infer: PathAndQuery,
+    /// Where a question for metadata goes.
+    pub metadata: PathAndQuery,
+    /// The model as a stamp.
+    pub model_stamp: HeaderValue,
+    /// The version as a stamp.
+    pub version_stamp: HeaderValue,
+    /// The tenant, for the replica.
+    pub tenant_header: HeaderValue,
+    /// What its requests count into.
+    pub metrics: RouteHandles,
+    /// What its attempts count into.
+    pub attempts: AttemptCounters,
+}
+
+/// Attempts at replicas by outcome. The common outcome has its counter at hand.
+pub struct AttemptCounters {
+    ok: Counter,
+    all: Family<Counter, 2>,
+    pool: PoolName,
+}
+
+impl AttemptCounters {
+    fn new(metrics: &GatewayMetrics, pool: &PoolName) -> Self {
+        let all = metrics.upstream_attempts.clone();
+        Self { ok: all.get([pool.as_str(), "ok"]), all, pool: pool.clone() }
+    }
+
+    /// Counts one; the outcome is a word of a closed list.
+    pub fn count(&self, outcome: &'static str) {
+        match outcome {
+            "ok" => self.ok.inc(),
+            other => self.all.get([self.pool.as_str(), other]).inc(),
+        }
+    }
+}
+
+impl RouteState {
+    /// The route's state. None if the fleet no longer has the route's version: the table has been replaced meanwhile.
+    pub fn of(table: &Table, route: &Route, driver: &Driver, metrics: &GatewayMetrics) -> Option<Arc<Self>> {
+        if let Some(kept) = route.handles.get() {
+            return kept.clone().downcast().ok();
+        }
+        let made = Arc::new(Self::make(table, route, driver, metrics)?);
+        // Two first requests at once may both make one; all later ones use the one that was kept.
+        let kept = route.handles.get_or_init(|| made);
+        kept.clone().downcast().ok()
+    }
+
+    fn make(table: &Table, route: &Route, driver: &Driver, metrics: &GatewayMetrics) -> Option<Self> {
+        let pool = table.pools.get(route.pool as usize)?.clone();
+        let facts = pool.version(&route.model, &route.version)?.clone();
+        let members = route.order.iter().map(|at| pool.replicas.get(*at as usize));
+        let cells = members.map(|r| driver.fleet.cell(r?.ix, facts.ix)).collect::<Option<Box<[_]>>>()?;
+        let path = |op| upstream_path(&facts.upstream_model, &facts.upstream_version, op).parse().ok();
+        Some(Self {
+            version: facts.ix,
+            cells,
+            expected: Expected {
+                upstream_model: facts.upstream_model.clone(),
+                upstream_version: facts.answer_version().to_owned(),
+                model: route.model.to_string(),
+                version: route.version.to_string(),
+            },
+            infer: path(ModelOp::Infer)?,
+            metadata: path(ModelOp::Metadata)?,
+            model_stamp: HeaderValue::from_str(route.model.as_str()).ok()?,
+            version_stamp: HeaderValue::from_str(route.version.as_str()).ok()?,
+            tenant_header: HeaderValue::from_str(route.tenant.as_str()).ok()?,
+            metrics: metrics.route(&route.tenant, &route.model, &route.version),
+            attempts: AttemptCounters::new(metrics, &pool.name),
+            pool,
+        })
+    }
+
+    /// Whether the model's name at the replica tells the version, because the replica is asked by name only.
+    #[must_use]
+    pub fn name_tells_version(&self) -> bool {
+        self.pool.config.upstream.model.names_version()
+    }
+}

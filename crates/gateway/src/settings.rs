@@ -1,0 +1,62 @@
+//! What a request looks up besides the route: bounds, budgets, stamps. Made once per configuration.
+
+use std::time::Duration;
+
+use http::HeaderName;
+
+use holdfast_codec::framing::HeadLimits;
+use holdfast_config::{Config, Stamps};
+use holdfast_net::AdmissionLimits;
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The header that names the tenant, if one is trusted.
+    pub trusted_header: Option<HeaderName>,
+    /// Most bytes of a request body.
+    pub body: u64,
+    /// Bodies up to this size are kept, so that they can be sent again.
+    pub buffer: usize,
+    /// How much of an answer is held until it has named its version.
+    pub answer_head: usize,
+    /// Most bytes of a request target.
+    pub target: usize,
+    /// The longest pause within a request body.
+    pub body_idle: Duration,
+    /// A request's budget, if it names none.
+    pub request: Duration,
+    /// The largest budget that it may name.
+    pub request_max: Duration,
+    /// Which stamps leave.
+    pub stamps: Stamps,
+    /// Bounds of a head.
+    pub head_limits: HeadLimits,
+    /// Bounds on connections.
+    pub admission: AdmissionLimits,
+}
+
+impl Settings {
+    /// From a checked configuration.
+    #[must_use]
+    pub fn new(config: &Config) -> Self {
+        let limits = &config.limits;
+        let size = |bytes: holdfast_types::Bytes| usize::try_from(bytes.0).unwrap_or(usize::MAX);
+        Self {
+            trusted_header: config.auth.as_ref().and_then(|a| HeaderName::from_bytes(a.trusted_header.as_bytes()).ok()),
+            body: limits.body.0,
+            buffer: size(limits.buffer),
+            answer_head: size(limits.answer_head),
+            target: size(limits.uri),
+            body_idle: config.timeouts.body_idle,
+            request: config.timeouts.request,
+            request_max: config.timeouts.request_max,
+            stamps: config.stamps,
+            head_limits: HeadLimits {
+                head: size(limits.head),
+                target: size(limits.uri),
+                fields: limits.headers as usize,
+            },
+            admission: AdmissionLimits { total: limits.connections, per_address: limits.connections_per_address },
+        }
+    }
+}

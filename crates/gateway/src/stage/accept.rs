@@ -1,0 +1,138 @@
+//! Accept: what does the request ask for, and may it be looked at at all?
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use http::request::Parts;
+use http::{HeaderMap, Method};
+
+use holdfast_codec::oip::{ModelOp, Target};
+use holdfast_types::{Failure, FailureKind};
+
+use crate::headers;
+use crate::settings::Settings;
+
+/// A call about one model.
+pub struct ModelCall {
+    /// The model as the client names it.
+    pub model: String,
+    /// The version that the client names.
+    pub version: Option<String>,
+    /// What is asked.
+    pub op: ModelOp,
+}
+
+/// What a request asks for.
+pub enum Asked {
+    /// A call about a model.
+    Model(ModelCall),
+    /// The gateway's own metadata.
+    ServerMetadata,
+    /// Whether the process lives.
+    Live,
+    /// Whether the gateway is ready.
+    Ready,
+}
+
+/// Reads a request's line.
+///
+/// # Errors
+/// `bad_request` for what is not understood, with 404 or 405 where that is the better word; `too_large` for an overlong target.
+pub fn accept(parts: &Parts, settings: &Settings) -> Result<Asked, Failure> {
+    let path = parts.uri.path();
+    if parts.uri.path_and_query().map_or(0, |p| p.as_str().len()) > settings.target {
+        return Err(Failure::new(FailureKind::TooLarge, "the request target is too long").with_status(431));
+    }
+    if parts.method == Method::CONNECT {
+        return Err(method_not_allowed());
+    }
+    let read = matches!(parts.method, Method::GET | Method::HEAD);
+    let asked = match path {
+        "/livez" | "/healthz" => Asked::Live,
+        "/readyz" => Asked::Ready,
+        _ => match Target::parse(path) {
+            Target::ServerMetadata => Asked::ServerMetadata,
+            Target::ServerLive => Asked::Live,
+            Target::ServerReady => Asked::Ready,
+            Target::Model { model, version, op } => {
+                let wants_post = op == ModelOp::Infer;
+                if wants_post != (parts.method == Method::POST) || (!wants_post && !read) {
+                    return Err(method_not_allowed());
+                }
+                let version = version.map(decode).transpose()?;
+                return Ok(Asked::Model(ModelCall { model: decode(model)?, version, op }));
+            }
+            Target::Repository => {
+                let why = "the model repository is managed by the gateway; see its admin port";
+                return Err(Failure::new(FailureKind::BadRequest, why).with_status(404));
+            }
+            Target::Unknown => {
+                return Err(Failure::new(FailureKind::BadRequest, "there is nothing at this path").with_status(404));
+            }
+        },
+    };
+    if read { Ok(asked) } else { Err(method_not_allowed()) }
+}
+
+fn method_not_allowed() -> Failure {
+    Failure::new(FailureKind::BadRequest, "this method is not allowed here").with_status(405)
+}
+
+/// Undoes percent-encoding. Names have no character that needs it, but a client may encode any.
+fn decode(segment: &str) -> Result<String, Failure> {
+    if !segment.contains('%') {
+        return Ok(segment.to_owned());
+    }
+    let malformed = || Failure::new(FailureKind::BadRequest, "the path has malformed percent-encoding");
+    let mut out = Vec::with_capacity(segment.len());
+    let mut bytes = segment.bytes();
+    while let Some(byte) = bytes.next() {
+        if byte != b'%' {
+            out.push(byte);
+            continue;
+        }
+        let mut digit = || (bytes.next()? as char).to_digit(16);
+        let value = digit().and_then(|high| Some(high * 16 + digit()?)).ok_or_else(malformed)?;
+        out.push(u8::try_from(value).map_err(|_| malformed())?);
+    }
+    String::from_utf8(out).map_err(|_| malformed())
+}
+
+/// The request's budget: what it names, within the bound, or the default.
+///
+/// # Errors
+/// `bad_request` for a value that is not one positive whole number.
+pub fn budget(headers: &HeaderMap, settings: &Settings) -> Result<Duration, Failure> {
+    let mut values = headers.get_all(headers::TIMEOUT).iter();
+    let Some(value) = values.next() else { return Ok(settings.request) };
+    let number = value.to_str().ok().filter(|t| t.len() <= 12 && t.bytes().all(|b| b.is_ascii_digit()));
+    let millis: Option<u64> = number.and_then(|t| t.parse().ok()).filter(|n| *n > 0);
+    match (millis, values.next()) {
+        (Some(millis), None) => Ok(Duration::from_millis(millis).min(settings.request_max)),
+        _ => {
+            let why = "x-request-timeout-ms must be one whole number of milliseconds, at least 1";
+            Err(Failure::new(FailureKind::BadRequest, why))
+        }
+    }
+}
+
+/// The method as a word of a closed list.
+#[must_use]
+pub fn method_name(method: &Method) -> &'static str {
+    match *method {
+        Method::GET => "GET",
+        Method::POST => "POST",
+        Method::HEAD => "HEAD",
+        Method::PUT => "PUT",
+        Method::DELETE => "DELETE",
+        Method::OPTIONS => "OPTIONS",
+        Method::PATCH => "PATCH",
+        _ => "OTHER",
+    }
+}
+
+/// The query of a request, to be passed on.
+#[must_use]
+pub fn query(parts: &Parts) -> Option<Cow<'_, str>> {
+    parts.uri.query().filter(|q| !q.is_empty()).map(Cow::Borrowed)
+}

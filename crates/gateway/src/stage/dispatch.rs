@@ -1,0 +1,183 @@
+//! Dispatch: which replica serves the request? The least loaded of the subset that holds the version; if none does, one bounded load.
+//!
+//! Attempts after the first stay inside the subset and with the version. They are made only when the request cannot have been executed, or
+//! when the model says that executing it twice is harmless; their number is bounded per request and by the pool's budget.
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use holdfast_decide::Unavailable;
+use holdfast_placement::choose::{Candidate, Choice, choose};
+use holdfast_placement::residency::{Outcome, ReplicaIx};
+use holdfast_telemetry::Clock;
+use holdfast_types::{Failure, FailureKind, Mono};
+
+use super::payload::Payload;
+use super::send::{Attempt, Head, Received, send};
+use crate::exchange::Exchange;
+use crate::fleet::InFlight;
+use crate::server::Worker;
+
+/// How often a request may find that the holder it waited for is gone again.
+const WAITS: u32 = 4;
+
+enum Pick {
+    Serve(InFlight, u64),
+    Busy,
+    /// Candidates that could load the version.
+    NoHolder(Vec<ReplicaIx>),
+}
+
+/// What earlier attempts have taught.
+struct Tried {
+    /// One bit for each member of the route that was asked and may not be asked again.
+    members: u64,
+    last: Option<Failure>,
+    retries: u32,
+    waits: u32,
+}
+
+/// Gets the request served, or says why not.
+///
+/// # Errors
+/// `no_holder`, `overloaded`, `upstream_error`, `upstream_timeout`, `wrong_version_served`, and what the client's own body did wrong.
+///
+/// # Cancel safety
+/// Dropping the future ends the request at the replica and gives everything back.
+pub async fn dispatch(
+    exchange: &mut Exchange,
+    worker: &Worker,
+    head: &Head,
+    payload: &mut Payload,
+    deadline: Mono,
+) -> Result<Received, Failure> {
+    let mut tried = Tried { members: 0, last: None, retries: 0, waits: 0 };
+    if let Some(resolution) = &exchange.resolution {
+        resolution.state.pool.retries.request(exchange.begun);
+    }
+    loop {
+        match pick(exchange, worker, tried.members) {
+            Pick::Serve(in_flight, member) => match send(exchange, worker, head, payload, in_flight, deadline).await? {
+                Attempt::Received(received) => return Ok(received),
+                Attempt::Again { failure, reason } => again(exchange, payload, &mut tried, member, failure, reason)?,
+            },
+            Pick::Busy => return Err(tried.last.unwrap_or_else(busy)),
+            Pick::NoHolder(candidates) => wait(exchange, candidates, &mut tried, deadline).await?,
+        }
+    }
+}
+
+fn busy() -> Failure {
+    Failure::new(FailureKind::Overloaded, "every replica that holds the version is at its bound")
+        .retry_in(Duration::from_secs(1))
+}
+
+/// Takes another attempt out of the bounds, or ends with the failure.
+fn again(
+    exchange: &Exchange,
+    payload: &Payload,
+    tried: &mut Tried,
+    member: u64,
+    failure: Failure,
+    reason: &'static str,
+) -> Result<(), Failure> {
+    tried.members |= member;
+    let Some(resolution) = &exchange.resolution else { return Err(failure) };
+    let pool = &resolution.state.pool;
+    let metrics = &exchange.gateway().metrics;
+    if tried.retries >= pool.config.retries.attempts || !payload.is_left() {
+        return Err(failure);
+    }
+    if !pool.retries.retry(Clock::now()) {
+        metrics.retry_budget_exhausted.get([pool.name.as_str()]).inc();
+        return Err(failure);
+    }
+    metrics.retries.get([pool.name.as_str(), reason]).inc();
+    tried.retries += 1;
+    tried.last = Some(failure);
+    Ok(())
+}
+
+fn pick(exchange: &Exchange, worker: &Worker, tried: u64) -> Pick {
+    let Some(resolution) = &exchange.resolution else { return Pick::NoHolder(Vec::new()) };
+    let (route, state) = (&resolution.route, &resolution.state);
+    // Twice at most: a holder may be hidden between the look and the step.
+    for _ in 0..2 {
+        let mut members: SmallVec<[usize; 8]> = SmallVec::new();
+        let mut candidates: SmallVec<[Candidate; 8]> = SmallVec::new();
+        for (member, cell) in state.cells.iter().enumerate() {
+            if members.len() >= usize::from(route.subset) {
+                break;
+            }
+            if !cell.replica.in_service() {
+                continue;
+            }
+            members.push(member);
+            let mut candidate = cell.replica.candidate(cell.holds());
+            candidate.usable &= tried & bit(member) == 0;
+            candidates.push(candidate);
+        }
+        match choose(&candidates, worker.random()) {
+            Choice::Serve(at) => {
+                let Some(member) = members.get(at).copied() else { break };
+                let entered = state.cells.get(member).and_then(|cell| cell.enter(exchange.begun));
+                if let Some(in_flight) = entered {
+                    return Pick::Serve(in_flight, bit(member));
+                }
+            }
+            Choice::Busy => return Pick::Busy,
+            Choice::NoHolder => {
+                let left = members.iter().filter(|m| tried & bit(**m) == 0);
+                return Pick::NoHolder(left.filter_map(|m| Some(state.cells.get(*m)?.replica.ix)).collect());
+            }
+        }
+    }
+    Pick::NoHolder(state.cells.iter().map(|c| c.replica.ix).take(usize::from(route.subset)).collect())
+}
+
+fn bit(member: usize) -> u64 {
+    1u64.checked_shl(u32::try_from(member).unwrap_or(u32::MAX)).unwrap_or(0)
+}
+
+/// Waits for a holder, or ends with the reason why there will be none in time.
+async fn wait(
+    exchange: &mut Exchange,
+    candidates: Vec<ReplicaIx>,
+    tried: &mut Tried,
+    deadline: Mono,
+) -> Result<(), Failure> {
+    let nobody = || {
+        Failure::new(FailureKind::NoHolder, "no replica of the subset can serve the version")
+            .retry_in(Duration::from_secs(1))
+    };
+    tried.waits += 1;
+    if candidates.is_empty() || tried.waits > WAITS {
+        return Err(tried.last.take().unwrap_or_else(nobody));
+    }
+    let Some(resolution) = &exchange.resolution else { return Err(nobody()) };
+    let (version, unavailable) = (resolution.state.version, resolution.route.unavailable);
+    let begun = Clock::now();
+    let until = match unavailable {
+        Unavailable::Wait => deadline,
+        Unavailable::Shed => begun,
+    };
+    let gateway = exchange.gateway().clone();
+    let waiting = gateway.metrics.waiting_requests.track();
+    let outcome = gateway.driver.want(version, candidates, until).await;
+    drop(waiting);
+    exchange.wait += Clock::now().since(begun);
+    match outcome {
+        Some(Outcome::Ready(_)) => Ok(()),
+        Some(Outcome::Shed { retry_after, why }) => {
+            let detail =
+                format!("no replica of the subset holds the version within the request's budget ({})", why.as_str());
+            Err(Failure::new(FailureKind::NoHolder, detail).retry_in(retry_after))
+        }
+        Some(Outcome::Failed { .. }) => {
+            Err(Failure::new(FailureKind::NoHolder, "the version cannot be loaded at present")
+                .retry_in(Duration::from_secs(5)))
+        }
+        None => Err(nobody()),
+    }
+}

@@ -1,0 +1,61 @@
+//! Finish: the answer to the client, stamped; or the failure in the protocol's own shape.
+
+use bytes::Bytes;
+use http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderValue, Response, StatusCode};
+
+use holdfast_codec::oip;
+use holdfast_types::{Failure, FailureKind};
+
+use super::send::{Received, ReceivedBody};
+use crate::body::AnswerBody;
+use crate::exchange::Exchange;
+use crate::headers;
+
+/// Passes a replica's answer on.
+pub fn answer(mut exchange: Box<Exchange>, received: Received) -> Response<AnswerBody> {
+    exchange.ends(received.status.as_u16(), None);
+    let mut fields = received.fields;
+    exchange.stamp(&mut fields);
+    let body = match received.body {
+        ReceivedBody::Whole(bytes) => AnswerBody::whole(bytes, Some(exchange)),
+        ReceivedBody::Passing(passing) => AnswerBody::passing(passing, exchange),
+    };
+    let mut response = Response::new(body);
+    *response.status_mut() = received.status;
+    *response.headers_mut() = fields;
+    response
+}
+
+/// Answers out of the gateway's own knowledge.
+pub fn own(mut exchange: Box<Exchange>, status: StatusCode, json: String) -> Response<AnswerBody> {
+    exchange.ends(status.as_u16(), None);
+    let mut response = Response::new(AnswerBody::whole(Bytes::new(), None));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    exchange.stamp(response.headers_mut());
+    *response.body_mut() = AnswerBody::whole(json.into(), Some(exchange));
+    response
+}
+
+/// Tells a failure.
+pub fn failed(mut exchange: Box<Exchange>, failure: &Failure) -> Response<AnswerBody> {
+    let status = StatusCode::from_u16(failure.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    exchange.ends(status.as_u16(), Some(failure.kind));
+    let mut response = Response::new(AnswerBody::whole(Bytes::new(), None));
+    *response.status_mut() = status;
+    let fields = response.headers_mut();
+    fields.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    fields.insert(headers::ERROR, HeaderValue::from_static(failure.kind.as_str()));
+    if let Some(seconds) = failure.retry_after_secs() {
+        fields.insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    if matches!(failure.kind, FailureKind::TooLarge) || failure.status == Some(408) {
+        // What is left of the body is not read: the connection cannot carry another request.
+        fields.insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    exchange.stamp(fields);
+    let body = oip::error_body(failure.kind.as_str(), &failure.detail);
+    *response.body_mut() = AnswerBody::whole(body.into(), Some(exchange));
+    response
+}

@@ -1,0 +1,10 @@
+//! The stages of a request, one file each.
+
+pub mod accept;
+pub mod dispatch;
+pub mod finish;
+pub mod flow;
+pub mod identify;
+pub mod payload;
+pub mod resolve;
+pub mod send;

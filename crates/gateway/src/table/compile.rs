@@ -1,0 +1,114 @@
+//! From a configuration, and the pins that are in force, to a table.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use holdfast_config::{Config, Unavailable as ConfigUnavailable};
+use holdfast_decide::{ModelInput, PinChange, PoolInput, Snapshot, TableInput, TenantInput, Unavailable};
+use holdfast_types::{ModelName, PoolName, TenantId, Version};
+
+/// Pins that are in force, in a form that outlives the table.
+pub(super) type Pins = BTreeMap<(TenantId, ModelName), Version>;
+
+/// What a new configuration means while old pins are still in force.
+pub(super) struct Plan {
+    /// The configuration, with the versions that pins in force still need.
+    pub(super) effective: Config,
+    /// Pins that stay as they are until their new version is ready, and where they go.
+    pub(super) pending: Vec<PinChange>,
+    /// The pins to put in force at once.
+    pub(super) input: TableInput,
+}
+
+/// All pins of a table.
+pub(super) fn pins_of(snapshot: &Snapshot) -> Pins {
+    let mut pins = Pins::new();
+    for tenant in snapshot.tenants() {
+        for (model, version) in snapshot.pins(tenant) {
+            pins.insert((tenant.name.clone(), model.name.clone()), version.version.clone());
+        }
+    }
+    pins
+}
+
+/// Works out what of the configuration is in force at once. `old` is the configuration that the pins in force came from, if it is known.
+///
+/// A pin is held back if another version of the same model, in the same pool, is in force for the tenant. A version that is gone from the file but
+/// still pinned in force is kept until its last pin has moved.
+pub(super) fn plan(config: &Config, old: Option<&Config>, in_force: &Pins) -> Plan {
+    let mut effective = config.clone();
+    let mut pending = Vec::new();
+    let mut held = Pins::new();
+    let mut needed: BTreeSet<(ModelName, Version)> = BTreeSet::new();
+    for tenant in &config.tenants {
+        for (model, version) in &tenant.pins {
+            let key = (tenant.name.clone(), model.clone());
+            let Some(current) = in_force.get(&key).filter(|current| *current != version) else { continue };
+            if !can_stay(config, old, model, current) {
+                continue;
+            }
+            needed.insert((model.clone(), current.clone()));
+            held.insert(key, current.clone());
+            pending.push(PinChange { tenant: tenant.name.clone(), model: model.clone(), version: version.clone() });
+        }
+    }
+    for (model, version) in needed {
+        keep_version(&mut effective, old, &model, &version);
+    }
+    let input = compile(&effective, &held);
+    Plan { effective, pending, input }
+}
+
+fn can_stay(config: &Config, old: Option<&Config>, model: &ModelName, version: &Version) -> bool {
+    let pool = |c: &Config| -> Option<PoolName> { c.models.iter().find(|m| m.name == *model).map(|m| m.pool.clone()) };
+    let has =
+        |c: &Config| c.models.iter().any(|m| m.name == *model && m.versions.iter().any(|v| v.version == *version));
+    has(config) || old.is_some_and(|old| has(old) && pool(old) == pool(config))
+}
+
+fn keep_version(effective: &mut Config, old: Option<&Config>, model: &ModelName, version: &Version) {
+    let Some(target) = effective.models.iter_mut().find(|m| m.name == *model) else { return };
+    if target.versions.iter().any(|v| v.version == *version) {
+        return;
+    }
+    let from = old.and_then(|old| old.models.iter().find(|m| m.name == *model));
+    if let Some(kept) = from.and_then(|m| m.versions.iter().find(|v| v.version == *version)) {
+        target.versions.push(kept.clone());
+    }
+}
+
+/// The table of a configuration, with some pins held at another version.
+pub(super) fn compile(config: &Config, held: &Pins) -> TableInput {
+    let pools = config.pools.iter().map(|pool| PoolInput {
+        name: pool.name.clone(),
+        members: pool.replicas.iter().map(|r| (r.name.clone(), r.weight)).collect(),
+    });
+    let models = config.models.iter().map(|model| {
+        let pool = config.pools.iter().position(|p| p.name == model.pool).unwrap_or(usize::MAX);
+        let versions = model.versions.iter().map(|v| {
+            let (name, text) = (model.name.as_str(), v.version.as_str());
+            let upstream = config.pools.get(pool).map(|p| &p.upstream);
+            let render = |of: fn(&holdfast_config::Upstream) -> &holdfast_config::Template| {
+                upstream.map_or_else(String::new, |u| of(u).render(name, text)).into()
+            };
+            (v.version.clone(), render(|u| &u.model), render(|u| &u.version))
+        });
+        ModelInput { name: model.name.clone(), pool, idempotent: model.idempotent, versions: versions.collect() }
+    });
+    let tenants = config.tenants.iter().map(|tenant| {
+        let pins = tenant.pins.iter().map(|(model, version)| {
+            let held = if held.is_empty() { None } else { held.get(&(tenant.name.clone(), model.clone())) };
+            (model.clone(), held.unwrap_or(version).clone())
+        });
+        TenantInput {
+            name: tenant.name.clone(),
+            subset: tenant.subset,
+            unavailable: match tenant.unavailable {
+                ConfigUnavailable::Wait => Unavailable::Wait,
+                ConfigUnavailable::Shed => Unavailable::Shed,
+            },
+            pins: pins.collect(),
+            allow: tenant.allow.to_vec(),
+        }
+    });
+    TableInput { pools: pools.collect(), models: models.collect(), tenants: tenants.collect() }
+}

@@ -1,0 +1,337 @@
+//! The keeper of the table: takes configurations in, holds pins back until they are ready, flips them, saves what is in force.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::{ArcSwap, Guard};
+use http::HeaderValue;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use holdfast_config::{Config, Loaded};
+use holdfast_decide::{PinChange, Snapshot};
+use holdfast_net::{Drain, Tasks};
+use holdfast_telemetry::{Clock, GatewayMetrics};
+use holdfast_types::{ReplicaName, Revision};
+
+use super::compile::{Plan, pins_of, plan};
+use super::persist::{PersistError, Persisted, StateFile};
+use super::revision::Revisions;
+use super::watch::Watch;
+use super::{Table, wanted};
+use crate::residency::Driver;
+use crate::settings::Settings;
+
+/// Reads the configuration anew: the file, the environment, all checks. The error is for people, every fault in it.
+pub type Reload = Box<dyn Fn() -> Result<Loaded, String> + Send + Sync>;
+
+/// A configuration that was refused.
+#[derive(Clone, Debug)]
+pub struct Failed {
+    /// Its number in the count of configurations.
+    pub revision: Revision,
+    /// When, in milliseconds since 1970 (UTC).
+    pub wall_millis: u64,
+    /// Every fault.
+    pub faults: String,
+}
+
+/// A pin that waits for its new version to be ready.
+#[derive(Clone, Debug)]
+pub struct PendingPin {
+    /// Where it goes.
+    pub change: PinChange,
+    /// Replicas of its subset that do not hold the new version yet.
+    pub waiting_for: Vec<ReplicaName>,
+}
+
+/// What people ask about the table.
+#[derive(Clone, Debug)]
+pub struct Status {
+    /// The count of configurations offered so far that was taken last.
+    pub config_revision: Revision,
+    /// The last configuration that was refused, if none was taken since.
+    pub failed: Option<Failed>,
+    /// Pins on their way.
+    pub pending: Vec<PendingPin>,
+    /// Changes that only a restart brings in force.
+    pub restart_needed: Vec<&'static str>,
+}
+
+struct State {
+    offered: u64,
+    taken: u64,
+    failed: Option<Failed>,
+    /// The file's own configuration, without kept versions.
+    desired: Arc<Config>,
+    pending: Vec<PinChange>,
+    restart_needed: Vec<&'static str>,
+}
+
+/// See the module.
+pub struct Tables {
+    current: ArcSwap<Table>,
+    /// Revisions with requests in flight.
+    pub revisions: Revisions,
+    state: Mutex<State>,
+    driver: Arc<Driver>,
+    metrics: Arc<GatewayMetrics>,
+    file: StateFile,
+    /// Asks for a reload at once.
+    pub reload_now: Notify,
+}
+
+impl Tables {
+    /// The first table: the configuration, with the pins that were in force when the state was last saved.
+    ///
+    /// # Errors
+    /// The state folder cannot be used, or the table cannot be built.
+    pub fn start(config: Config, driver: Arc<Driver>, metrics: Arc<GatewayMetrics>) -> Result<Arc<Self>, StartError> {
+        let file = StateFile::in_folder(&config.state)?;
+        let saved = file.read()?.unwrap_or_default();
+        let plan = plan(&config, None, &saved.pins);
+        let revisions = Revisions::default();
+        let table = build(&driver, plan.effective, plan.input, Revision(saved.revision.0 + 1), &revisions)?;
+        let state = State {
+            offered: 1,
+            taken: 1,
+            failed: None,
+            desired: Arc::new(config),
+            pending: plan.pending,
+            restart_needed: Vec::new(),
+        };
+        let this = Arc::new(Self {
+            current: ArcSwap::from_pointee(table),
+            revisions,
+            state: Mutex::new(state),
+            driver,
+            metrics,
+            file,
+            reload_now: Notify::new(),
+        });
+        this.metrics.config_taken(Revision(1));
+        this.published()?;
+        Ok(this)
+    }
+
+    /// The table in force. One atomic read; hold it only for the moment.
+    #[must_use]
+    pub fn load(&self) -> Guard<Arc<Table>> {
+        self.current.load()
+    }
+
+    /// The state of things, for people.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        let table = self.current.load_full();
+        let state = self.state.lock();
+        let pending = state
+            .pending
+            .iter()
+            .map(|change| PendingPin { change: change.clone(), waiting_for: self.waiting_for(&table, change) });
+        Status {
+            config_revision: Revision(state.taken),
+            failed: state.failed.clone(),
+            pending: pending.collect(),
+            restart_needed: state.restart_needed.clone(),
+        }
+    }
+
+    fn waiting_for(&self, table: &Table, change: &PinChange) -> Vec<ReplicaName> {
+        let cells = wanted::target(table, change).and_then(|route| wanted::cells(&self.driver, table, &route));
+        let missing = cells.unwrap_or_default().into_iter().filter(|cell| !cell.holds());
+        missing.map(|cell| cell.replica.name.clone()).collect()
+    }
+
+    /// Runs until the process ends: reloads when asked or when the file has changed, flips pins when they are ready.
+    pub fn run(self: &Arc<Self>, path: PathBuf, reload: Reload, drain: Drain, tasks: &Tasks) {
+        let me = self.clone();
+        tasks.spawn(async move {
+            let mut watch = Watch::new(&path);
+            let mut next_look = Clock::now();
+            let mut in_service = me.in_service();
+            while !drain.started() {
+                let asked = tokio::select! {
+                    () = me.reload_now.notified() => true,
+                    () = me.driver.changed(Duration::from_millis(250)) => false,
+                };
+                let look = Clock::now() >= next_look;
+                if look {
+                    next_look = Clock::now().after(Duration::from_millis(500));
+                }
+                if asked || (look && watch.changed()) {
+                    me.offer(reload());
+                }
+                let now_in_service = me.in_service();
+                if now_in_service != in_service {
+                    in_service = now_in_service;
+                    wanted::update(&me.driver, &me.current.load_full(), &me.state.lock().pending);
+                }
+                me.flip_ready();
+            }
+        });
+    }
+
+    fn in_service(&self) -> Vec<bool> {
+        let table = self.current.load();
+        table.pools.iter().flat_map(|p| p.replicas.iter().map(|r| r.in_service())).collect()
+    }
+
+    /// Takes a configuration in, whole or not at all.
+    pub fn offer(&self, offered: Result<Loaded, String>) {
+        let number = {
+            let mut state = self.state.lock();
+            state.offered += 1;
+            Revision(state.offered)
+        };
+        let taken = offered.and_then(|loaded| self.adopt(loaded, number));
+        let Err(faults) = taken else { return };
+        tracing::error!(revision = number.0, %faults, "the configuration is refused; the last good one stays in force");
+        self.metrics.config_refused(number);
+        self.state.lock().failed = Some(Failed { revision: number, wall_millis: Clock::wall_millis(), faults });
+    }
+
+    fn adopt(&self, loaded: Loaded, number: Revision) -> Result<(), String> {
+        let old = self.current.load_full();
+        let restart_needed = needs_restart(&old.config, &loaded.config);
+        let Plan { effective, pending, input } = plan(&loaded.config, Some(&old.config), &pins_of(&old.snapshot));
+        let revision = Revision(old.snapshot.revision().0 + 1);
+        let table = build(&self.driver, effective, input, revision, &self.revisions).map_err(|e| e.to_string())?;
+        self.current.store(Arc::new(table));
+        {
+            let mut state = self.state.lock();
+            state.taken = number.0;
+            state.failed = None;
+            state.desired = Arc::new(loaded.config);
+            state.pending = pending;
+            state.restart_needed = restart_needed;
+        }
+        self.metrics.config_taken(number);
+        tracing::info!(config_revision = number.0, revision = revision.0, "configuration taken");
+        self.published().map_err(|e| format!("the configuration is in force, but the state cannot be saved: {e}"))
+    }
+
+    /// Flips every pin whose new version is ready, all of them in one new table.
+    fn flip_ready(&self) {
+        let table = self.current.load_full();
+        let ready: Vec<PinChange> = {
+            let state = self.state.lock();
+            state.pending.iter().filter(|change| self.is_ready(&table, change)).cloned().collect()
+        };
+        if ready.is_empty() {
+            return;
+        }
+        let revision = Revision(table.snapshot.revision().0 + 1);
+        let snapshot = match table.snapshot.with_pins(revision, &ready) {
+            Ok(snapshot) => snapshot,
+            Err(error) => {
+                tracing::error!(%error, "pins cannot be flipped");
+                return;
+            }
+        };
+        self.current.store(Arc::new(Table {
+            stamp: stamp(revision),
+            usage: self.revisions.begin(revision),
+            snapshot,
+            pools: table.pools.clone(),
+            settings: table.settings.clone(),
+            config: table.config.clone(),
+        }));
+        for change in &ready {
+            let PinChange { tenant, model, version } = change;
+            tracing::info!(%tenant, %model, %version, revision = revision.0, "pin flipped");
+        }
+        self.state.lock().pending.retain(|change| !ready.contains(change));
+        self.drop_kept_versions();
+        if let Err(error) = self.published() {
+            tracing::error!(%error, "the state cannot be saved");
+        }
+    }
+
+    fn is_ready(&self, table: &Table, change: &PinChange) -> bool {
+        let cells = wanted::target(table, change).and_then(|route| wanted::cells(&self.driver, table, &route));
+        cells.is_some_and(|cells| cells.iter().all(|cell| cell.holds()))
+    }
+
+    /// Once the last held-back pin has moved, versions that the file no longer has are let go.
+    fn drop_kept_versions(&self) {
+        let table = self.current.load_full();
+        let desired = {
+            let state = self.state.lock();
+            if !state.pending.is_empty() || table.config.models == state.desired.models {
+                return;
+            }
+            state.desired.clone()
+        };
+        let plan = plan(&desired, Some(&table.config), &pins_of(&table.snapshot));
+        let revision = table.snapshot.revision();
+        match build(&self.driver, plan.effective, plan.input, revision, &self.revisions) {
+            Ok(table) => self.current.store(Arc::new(table)),
+            Err(error) => tracing::error!(%error, "versions that are gone from the file cannot be let go"),
+        }
+    }
+
+    /// What follows from a new table: warm-up, metrics, the saved state.
+    fn published(&self) -> Result<(), PersistError> {
+        let table = self.current.load_full();
+        wanted::update(&self.driver, &table, &self.state.lock().pending.clone());
+        self.metrics.table_revision.set_u64(table.snapshot.revision().0);
+        self.file.write(&Persisted { revision: table.snapshot.revision(), pins: pins_of(&table.snapshot) })
+    }
+}
+
+/// Why there is no first table.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The state folder.
+    #[error(transparent)]
+    State(#[from] PersistError),
+    /// The parts of the table do not fit together.
+    #[error("the table cannot be built: {0}")]
+    Build(#[from] holdfast_decide::BuildError),
+}
+
+fn build(
+    driver: &Arc<Driver>,
+    config: Config,
+    input: holdfast_decide::TableInput,
+    revision: Revision,
+    revisions: &Revisions,
+) -> Result<Table, holdfast_decide::BuildError> {
+    let snapshot = Snapshot::build(revision, input)?;
+    let pinned: std::collections::BTreeSet<(&str, &str)> = {
+        let pins = config.tenants.iter().flat_map(|t| t.pins.iter());
+        pins.map(|(m, v)| (m.as_str(), v.as_str())).collect()
+    };
+    let is_pinned = |ix| {
+        let facts = driver.fleet.version(ix);
+        facts.is_some_and(|f| pinned.contains(&(f.model.as_str(), f.version.as_str())))
+    };
+    let change = driver.configure(&config, &is_pinned);
+    driver.poll_replicas(&change.added);
+    let pools = snapshot.pools().iter().filter_map(|p| driver.fleet.pool(&p.name)).collect();
+    Ok(Table {
+        stamp: stamp(revision),
+        usage: revisions.begin(revision),
+        snapshot,
+        pools,
+        settings: Arc::new(Settings::new(&config)),
+        config: Arc::new(config),
+    })
+}
+
+fn stamp(revision: Revision) -> HeaderValue {
+    HeaderValue::from(revision.0)
+}
+
+fn needs_restart(old: &Config, new: &Config) -> Vec<&'static str> {
+    let parts = [
+        ("listen", old.listen != new.listen),
+        ("workers", old.workers != new.workers),
+        ("state", old.state != new.state),
+        ("log", old.log != new.log),
+        ("metrics", old.metrics != new.metrics),
+    ];
+    parts.into_iter().filter(|(_, changed)| *changed).map(|(name, _)| name).collect()
+}

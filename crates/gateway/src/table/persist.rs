@@ -1,0 +1,115 @@
+//! The state folder: the last revision and the pins in force, so that neither goes backwards over a restart.
+//!
+//! One JSON file, written beside its place and renamed over it, so that it is the old one or the new one and never half of either.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use holdfast_types::{ModelName, Revision, TenantId, Version};
+
+use super::compile::Pins;
+
+/// What survives a restart.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Persisted {
+    /// The last revision that was in force.
+    pub revision: Revision,
+    /// The pins that were in force.
+    pub(super) pins: Pins,
+}
+
+/// Why the state cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum PersistError {
+    /// The file system says no.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What it says.
+        source: io::Error,
+    },
+    /// The file is not what was written.
+    #[error("{path} cannot be read as a saved table: {why}")]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+}
+
+#[derive(Serialize, Deserialize)]
+struct Form {
+    format: u32,
+    revision: u64,
+    /// Tenant, model, version.
+    pins: Vec<(String, String, String)>,
+}
+
+const FORMAT: u32 = 1;
+
+/// The file of one gateway.
+#[derive(Clone, Debug)]
+pub struct StateFile {
+    path: PathBuf,
+}
+
+impl StateFile {
+    /// In this folder, which is made if it is not there.
+    ///
+    /// # Errors
+    /// The folder cannot be made.
+    pub fn in_folder(folder: &Path) -> Result<Self, PersistError> {
+        let path = folder.join("table.json");
+        std::fs::create_dir_all(folder).map_err(|source| PersistError::Io { path: folder.into(), source })?;
+        Ok(Self { path })
+    }
+
+    /// What was saved last. None: nothing yet.
+    ///
+    /// # Errors
+    /// The file is there and cannot be read.
+    pub fn read(&self) -> Result<Option<Persisted>, PersistError> {
+        let bytes = match std::fs::read(&self.path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(PersistError::Io { path: self.path.clone(), source }),
+        };
+        let malformed = |why: String| PersistError::Malformed { path: self.path.clone(), why };
+        let form: Form = serde_json::from_slice(&bytes).map_err(|e| malformed(e.to_string()))?;
+        if form.format != FORMAT {
+            return Err(malformed(format!("format {} is not known here; known is {FORMAT}", form.format)));
+        }
+        let pins = form.pins.iter().map(|(tenant, model, version)| {
+            let key = (TenantId::parse(tenant).ok()?, ModelName::parse(model).ok()?);
+            Some((key, Version::parse(version).ok()?))
+        });
+        let pins = pins.collect::<Option<Pins>>().ok_or_else(|| malformed("a name in it is not an id".to_owned()))?;
+        Ok(Some(Persisted { revision: Revision(form.revision), pins }))
+    }
+
+    /// Saves.
+    ///
+    /// # Errors
+    /// The file system says no; the old file is as it was.
+    pub fn write(&self, state: &Persisted) -> Result<(), PersistError> {
+        let pins = state.pins.iter();
+        let pins = pins.map(|((t, m), v)| (t.to_string(), m.to_string(), v.to_string())).collect();
+        let form = Form { format: FORMAT, revision: state.revision.0, pins };
+        let bytes = serde_json::to_vec(&form)
+            .map_err(|e| PersistError::Malformed { path: self.path.clone(), why: e.to_string() })?;
+        self.replace(&bytes).map_err(|source| PersistError::Io { path: self.path.clone(), source })
+    }
+
+    fn replace(&self, bytes: &[u8]) -> io::Result<()> {
+        use io::Write;
+        let beside = self.path.with_extension("json.new");
+        let mut file = std::fs::File::create(&beside)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        std::fs::rename(&beside, &self.path)
+    }
+}

@@ -1,0 +1,35 @@
+//! `holdfast check`.
+
+use serde_json::json;
+
+use super::Failure;
+use crate::cli::{CheckArgs, Output};
+use crate::config_file::{self, ConfigError};
+use crate::output;
+
+/// Checks a file and prints what is wrong with it.
+pub fn run(args: &CheckArgs) -> Result<(), Failure> {
+    let result = config_file::read(&args.file);
+    match (result, args.output) {
+        (Ok(loaded), Output::Table) => {
+            if !loaded.warnings.is_empty() {
+                output::complain(&format!("warnings:\n{}", loaded.warnings));
+            }
+            let config = &loaded.config;
+            let counts =
+                [(config.pools.len(), "pools"), (config.models.len(), "models"), (config.tenants.len(), "tenants")];
+            let counts: Vec<String> = counts.iter().map(|(n, what)| format!("{n} {what}")).collect();
+            output::say(&format!("{}: good ({})", args.file.display(), counts.join(", ")));
+            Ok(())
+        }
+        (Ok(loaded), Output::Json) => {
+            output::say(&json!({ "ok": true, "faults": [], "total": 0, "warnings": loaded.warnings }).to_string());
+            Ok(())
+        }
+        (Err(ConfigError::Faults(faults)), Output::Json) => {
+            output::say(&json!({ "ok": false, "faults": faults.listed, "total": faults.total }).to_string());
+            Err(Failure::wrong(format!("{}: {} faults", args.file.display(), faults.total)))
+        }
+        (Err(error), _) => Err(Failure::wrong(error.to_string())),
+    }
+}

@@ -1,0 +1,56 @@
+//! `holdfast explain`.
+
+use serde_json::Value;
+
+use super::Failure;
+use crate::admin::{encoded, get};
+use crate::cli::{ExplainArgs, Output};
+use crate::output;
+
+/// Asks the running gateway and prints what it says.
+pub fn run(args: &ExplainArgs) -> Result<(), Failure> {
+    let mut path = format!("/v1/explain?model={}", encoded(&args.model));
+    if let Some(tenant) = &args.tenant {
+        path.push_str(&format!("&tenant={}", encoded(tenant)));
+    }
+    if let Some(version) = &args.version {
+        path.push_str(&format!("&version={}", encoded(version)));
+    }
+    for header in &args.headers {
+        let (name, value) = header
+            .split_once(':')
+            .ok_or_else(|| Failure::wrong(format!("--header {header:?} is not of the form \"name: value\"")))?;
+        path.push_str(&format!("&header={}", encoded(&format!("{}:{}", name.trim(), value.trim()))));
+    }
+    let told = get(&args.admin, &path)?;
+    match args.admin.output {
+        Output::Json => output::say(&told.to_string()),
+        Output::Table => print(&told),
+    }
+    Ok(())
+}
+
+fn text<'a>(value: &'a Value, member: &str) -> &'a str {
+    value.get(member).and_then(Value::as_str).unwrap_or("-")
+}
+
+fn print(told: &Value) {
+    for step in told["steps"].as_array().into_iter().flatten() {
+        output::say(&format!("{:<10} {}", text(step, "stage"), text(step, "outcome")));
+    }
+    if let Some(error) = told.get("error").and_then(Value::as_str) {
+        output::say(&format!("{:<10} {error}: {}", "answer", text(told, "detail")));
+        return;
+    }
+    let rows = told["subset"].as_array().into_iter().flatten().map(|member| {
+        vec![
+            text(member, "replica").to_owned(),
+            member["holds"].to_string(),
+            member["usable"].to_string(),
+            member["in_flight"].to_string(),
+        ]
+    });
+    output::say("");
+    output::say(&output::table(&["subset", "holds", "usable", "in flight"], rows));
+    output::say(&format!("\n{:<10} {}", "now", text(told, "now")));
+}

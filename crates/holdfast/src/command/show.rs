@@ -1,0 +1,118 @@
+//! Listings of what a running gateway knows.
+
+use serde_json::Value;
+
+use holdfast_types::Bytes;
+
+use super::Failure;
+use crate::admin::{encoded, get};
+use crate::cli::{AdminArgs, Output};
+use crate::output;
+
+fn text(value: &Value, member: &str) -> String {
+    match value.get(member) {
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Null) | None => "-".to_owned(),
+        Some(other) => other.to_string(),
+    }
+}
+
+fn size(value: &Value) -> String {
+    value.as_u64().map_or("-".to_owned(), |bytes| Bytes(bytes).to_string())
+}
+
+fn rows(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+/// `holdfast replica list`.
+pub fn replicas(args: &AdminArgs) -> Result<(), Failure> {
+    let told = get(args, "/v1/replicas")?;
+    if args.output == Output::Json {
+        output::say(&told.to_string());
+        return Ok(());
+    }
+    let lines = rows(&told["replicas"]).map(|replica| {
+        let holds: Vec<String> = rows(&replica["holds"])
+            .map(|h| {
+                let name = format!("{}/{}", text(h, "model"), text(h, "version"));
+                if h["shown"] == true { name } else { format!("{name} ({})", text(h, "state")) }
+            })
+            .collect();
+        let state = match (&replica["up"], &replica["in_service"]) {
+            (Value::Bool(true), _) => "up",
+            (_, Value::Bool(true)) => "down",
+            _ => "out of service",
+        };
+        vec![
+            text(replica, "pool"),
+            text(replica, "replica"),
+            state.to_owned(),
+            format!("{} of {}", size(&replica["held"]), size(&replica["memory"])),
+            text(replica, "in_flight"),
+            text(replica, "loads_in_flight"),
+            holds.join(" "),
+        ]
+    });
+    output::say(&output::table(&["pool", "replica", "state", "memory", "in flight", "loads", "holds"], lines));
+    Ok(())
+}
+
+/// `holdfast table show`.
+pub fn table(args: &AdminArgs) -> Result<(), Failure> {
+    let told = get(args, "/v1/table")?;
+    if args.output == Output::Json {
+        output::say(&told.to_string());
+        return Ok(());
+    }
+    output::say(&format!("revision                {}", text(&told, "revision")));
+    output::say(&format!("oldest in flight        {}", text(&told, "oldest_revision_in_flight")));
+    output::say(&format!("configuration taken     {}", text(&told["config"], "revision")));
+    let failed = &told["config"]["failed"];
+    if !failed.is_null() {
+        let refused = format!("{} ({} s ago)", text(failed, "revision"), text(failed, "age_seconds"));
+        output::say(&format!("configuration refused   {refused}\n{}", text(failed, "faults")));
+    }
+    output::say(&format!("tenants                 {}\n", text(&told, "tenants_total")));
+    print_pins(&told);
+    let pending = rows(&told["pending"]).map(|p| {
+        let waiting: Vec<&str> = rows(&p["waiting_for"]).filter_map(Value::as_str).collect();
+        vec![text(p, "tenant"), text(p, "model"), text(p, "to"), waiting.join(" ")]
+    });
+    let pending: Vec<_> = pending.collect();
+    if !pending.is_empty() {
+        output::say(&format!("\n{}", output::table(&["tenant", "model", "on its way to", "waiting for"], pending)));
+    }
+    Ok(())
+}
+
+fn print_pins(told: &Value) {
+    let lines = rows(&told["tenants"]).flat_map(|tenant| {
+        let pins = tenant["pins"].as_object().into_iter().flatten();
+        pins.map(|(model, version)| {
+            let version = version.as_str().unwrap_or("-").to_owned();
+            vec![text(tenant, "tenant"), model.clone(), version, text(tenant, "subset")]
+        })
+    });
+    output::say(&output::table(&["tenant", "model", "version", "subset"], lines));
+}
+
+/// `holdfast pin list`: all pages.
+pub fn pins(args: &AdminArgs) -> Result<(), Failure> {
+    let mut all = get(args, "/v1/table")?;
+    let mut next = all["next"].as_str().map(str::to_owned);
+    while let Some(after) = next {
+        let mut page = get(args, &format!("/v1/table?after={}", encoded(&after)))?;
+        next = page["next"].as_str().map(str::to_owned);
+        if let (Some(tenants), Some(more)) = (all["tenants"].as_array_mut(), page["tenants"].as_array_mut()) {
+            tenants.append(more);
+        }
+    }
+    match args.output {
+        Output::Json => {
+            output::say(&serde_json::json!({ "revision": all["revision"], "tenants": all["tenants"] }).to_string())
+        }
+        Output::Table => print_pins(&all),
+    }
+    Ok(())
+}

@@ -1,0 +1,107 @@
+//! What is known of one client connection while it lives: where in a request it is, since when, and how many requests are being answered.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use holdfast_codec::framing::Phase;
+
+/// Shared by the connection's reader, its service and its keeper.
+#[derive(Debug)]
+pub struct ConnState {
+    origin: Instant,
+    phase: AtomicU8,
+    /// Milliseconds from `origin` to the last change of phase or end of a request.
+    since: AtomicU64,
+    active: AtomicU32,
+    /// The reader has met a head that it refuses.
+    refused: AtomicBool,
+    /// The next answer should be the last on this connection.
+    closing: AtomicBool,
+}
+
+impl Default for ConnState {
+    fn default() -> Self {
+        Self {
+            origin: Instant::now(),
+            phase: AtomicU8::new(Phase::Idle as u8),
+            since: AtomicU64::new(0),
+            active: AtomicU32::new(0),
+            refused: AtomicBool::new(false),
+            closing: AtomicBool::new(false),
+        }
+    }
+}
+
+impl ConnState {
+    pub(crate) fn set_phase(&self, phase: Phase) {
+        if self.phase.swap(phase as u8, Ordering::Relaxed) != phase as u8 {
+            self.touch();
+        }
+    }
+
+    fn touch(&self) {
+        let millis = u64::try_from(self.origin.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.since.store(millis, Ordering::Relaxed);
+    }
+
+    /// When the connection will have been quiet for too long, as things stand. None while a request is being answered: that has its own budget.
+    pub(crate) fn deadline(&self, head: Duration, idle: Duration) -> Option<Instant> {
+        if self.active.load(Ordering::Relaxed) > 0 || self.phase.load(Ordering::Relaxed) == Phase::Body as u8 {
+            return None;
+        }
+        let since = self.origin + Duration::from_millis(self.since.load(Ordering::Relaxed));
+        let reading_head = self.phase.load(Ordering::Relaxed) == Phase::Head as u8;
+        Some(since + if reading_head { head } else { idle })
+    }
+
+    pub(crate) fn is_reading_head(&self) -> bool {
+        self.phase.load(Ordering::Relaxed) == Phase::Head as u8
+    }
+
+    pub(crate) fn age(&self) -> Duration {
+        self.origin.elapsed()
+    }
+
+    pub(crate) fn set_refused(&self) {
+        self.refused.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_refused(&self) -> bool {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_closing(&self) {
+        self.closing.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether an HTTP/1.1 answer should say `connection: close`.
+    #[must_use]
+    pub fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Relaxed)
+    }
+
+    /// Counts a request until the guard is dropped, with its answer.
+    #[must_use]
+    pub fn begin(self: &Arc<Self>) -> RequestGuard {
+        self.active.fetch_add(1, Ordering::Relaxed);
+        RequestGuard(self.clone())
+    }
+
+    pub(crate) fn active(&self) -> u32 {
+        self.active.load(Ordering::Relaxed)
+    }
+}
+
+/// One request being answered.
+#[derive(Debug)]
+pub struct RequestGuard(Arc<ConnState>);
+
+impl Drop for RequestGuard {
+    fn drop(&mut self) {
+        self.0.touch();
+        self.0.active.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,118 @@
+//! Small requests off the request path: probes, loads, indexes. One kept connection, a deadline for the whole, a bound on the answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, Method, Request, StatusCode, header};
+use http_body_util::{BodyExt, Full};
+
+use crate::client::{Checkout, Connector, ReplicaPool};
+use crate::tasks::Tasks;
+
+/// A whole answer.
+#[derive(Clone, Debug)]
+pub struct Fetched {
+    /// The status.
+    pub status: StatusCode,
+    /// The fields.
+    pub headers: HeaderMap,
+    /// The body.
+    pub body: Bytes,
+}
+
+/// Why there is no whole answer.
+#[derive(Debug, thiserror::Error)]
+pub enum FetchError {
+    /// No connection.
+    #[error(transparent)]
+    Checkout(#[from] Checkout),
+    /// The exchange broke.
+    #[error("{0}")]
+    Exchange(#[from] hyper::Error),
+    /// It took too long.
+    #[error("no answer within {0:?}")]
+    Timeout(Duration),
+    /// The answer is larger than the bound.
+    #[error("the answer is larger than {0} bytes")]
+    TooLarge(usize),
+    /// The request is malformed.
+    #[error("the request is malformed: {0}")]
+    Request(#[from] http::Error),
+}
+
+/// A client of one server. Cheap to clone.
+#[derive(Clone)]
+pub struct Fetch {
+    pool: Arc<ReplicaPool<Full<Bytes>>>,
+    authority: Arc<str>,
+    authorization: Option<http::HeaderValue>,
+}
+
+/// The largest answer that is read.
+const MOST: usize = 16 << 20;
+/// Connections of ours are few; servers close theirs after a minute or so.
+const IDLE: Duration = Duration::from_secs(20);
+
+impl Fetch {
+    /// A client that connects through `connector` and names `authority` in `host`.
+    #[must_use]
+    pub fn new(connector: Arc<Connector>, authority: &str, tasks: Tasks) -> Self {
+        Self { pool: ReplicaPool::new(connector, tasks), authority: authority.into(), authorization: None }
+    }
+
+    /// The same, with an `authorization` field in every request.
+    #[must_use]
+    pub fn with_authorization(mut self, value: http::HeaderValue) -> Self {
+        self.authorization = Some(value);
+        self
+    }
+
+    /// One exchange. A kept connection that turns out to be dead is replaced once, if nothing of the request can have been read.
+    ///
+    /// # Errors
+    /// [`FetchError`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe: the connection is closed.
+    pub async fn fetch(&self, method: Method, path: &str, body: Bytes, most: Duration) -> Result<Fetched, FetchError> {
+        let exchange = self.exchange(method, path, body, most);
+        tokio::time::timeout(most, exchange).await.unwrap_or(Err(FetchError::Timeout(most)))
+    }
+
+    async fn exchange(&self, method: Method, path: &str, body: Bytes, most: Duration) -> Result<Fetched, FetchError> {
+        let mut request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::HOST, &*self.authority)
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(Full::new(body))?;
+        if let Some(value) = &self.authorization {
+            request.headers_mut().insert(header::AUTHORIZATION, value.clone());
+        }
+        loop {
+            let mut conn = self.pool.checkout(IDLE, most).await?;
+            let response = match conn.send(request).await {
+                Ok(response) => response,
+                Err(error) => match error.unsent.filter(|_| conn.is_reused()) {
+                    Some(unsent) => {
+                        request = unsent;
+                        continue;
+                    }
+                    None => return Err(error.cause.into()),
+                },
+            };
+            let (head, mut incoming) = response.into_parts();
+            let mut whole = BytesMut::new();
+            while let Some(frame) = incoming.frame().await {
+                let Ok(data) = frame?.into_data() else { continue };
+                if whole.len() + data.len() > MOST {
+                    return Err(FetchError::TooLarge(MOST));
+                }
+                whole.extend_from_slice(&data);
+            }
+            conn.give_back();
+            return Ok(Fetched { status: head.status, headers: head.headers, body: whole.freeze() });
+        }
+    }
+}

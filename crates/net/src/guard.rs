@@ -1,0 +1,163 @@
+//! A client connection whose bytes are checked before the HTTP/1.1 parser sees them.
+//!
+//! Bytes go straight into the parser's buffer; only the beginning of a head whose end has not come is held back. At a head that breaks a rule the
+//! reader gives nothing more, and when the parser closes the connection the refusal is written in its place. So the parser never sees a
+//! refused head, and requests before it on the connection are answered as if it were not there.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::{Buf, Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use holdfast_codec::framing::{Monitor, Violation};
+
+use crate::conn::ConnState;
+
+/// Makes the whole answer to a refused head, status line included.
+pub type Refusal = fn(Violation) -> Bytes;
+
+/// The checked connection.
+pub(crate) struct Guarded<S> {
+    stream: S,
+    monitor: Monitor,
+    state: Arc<ConnState>,
+    /// Bytes read but not released: an unfinished head, or what was read before the protocol was known.
+    held: BytesMut,
+    /// How many bytes at the front of `held` are released.
+    released: usize,
+    refusal: Refusal,
+    answer: Option<Bytes>,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Guarded<S> {
+    pub(crate) fn new(stream: S, first: BytesMut, monitor: Monitor, state: Arc<ConnState>, refusal: Refusal) -> Self {
+        let mut this = Self { stream, monitor, state, held: first, released: 0, refusal, answer: None };
+        this.check_held();
+        this
+    }
+
+    fn check_held(&mut self) {
+        if self.held.is_empty() {
+            return;
+        }
+        let release = self.monitor.feed(&self.held);
+        self.released = release.bytes;
+        self.note(release.violation, release.bytes < self.held.len());
+    }
+
+    fn note(&mut self, violation: Option<Violation>, holding: bool) {
+        self.state.set_phase(self.monitor.phase(holding));
+        if let Some(violation) = violation {
+            self.answer = Some((self.refusal)(violation));
+            self.state.set_refused();
+        }
+    }
+
+    fn give_released(&mut self, buf: &mut ReadBuf<'_>) -> bool {
+        let give = self.released.min(buf.remaining());
+        if give == 0 {
+            return false;
+        }
+        buf.put_slice(&self.held[..give]);
+        self.held.advance(give);
+        self.released -= give;
+        true
+    }
+
+    /// Reads behind an unfinished head.
+    fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
+        let mut scratch = [0u8; 2048];
+        let mut read = ReadBuf::new(&mut scratch);
+        std::task::ready!(Pin::new(&mut self.stream).poll_read(cx, &mut read))?;
+        if read.filled().is_empty() {
+            return Poll::Ready(Ok(false));
+        }
+        self.held.extend_from_slice(read.filled());
+        self.check_held();
+        Poll::Ready(Ok(true))
+    }
+
+    /// Reads into the parser's buffer and takes back what is not released.
+    fn poll_direct(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        std::task::ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
+        let fresh = &buf.filled()[before..];
+        if fresh.is_empty() {
+            return Poll::Ready(Ok(()));
+        }
+        let release = self.monitor.feed(fresh);
+        let holding = release.bytes < fresh.len();
+        if holding {
+            self.held.extend_from_slice(&fresh[release.bytes..]);
+            self.released = 0;
+        }
+        buf.set_filled(before + release.bytes);
+        self.note(release.violation, holding);
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_refusal(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while let Some(answer) = self.answer.as_mut() {
+            let written = std::task::ready!(Pin::new(&mut self.stream).poll_write(cx, answer))?;
+            answer.advance(written);
+            if written == 0 || answer.is_empty() {
+                self.answer = None;
+            }
+        }
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Guarded<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        loop {
+            if this.give_released(buf) {
+                return Poll::Ready(Ok(()));
+            }
+            if this.state.is_refused() {
+                // The keeper shuts the connection down; it polls after every read.
+                return Poll::Pending;
+            }
+            if this.held.is_empty() {
+                let before = buf.filled().len();
+                std::task::ready!(this.poll_direct(cx, buf))?;
+                if buf.filled().len() > before || (this.held.is_empty() && !this.state.is_refused()) {
+                    return Poll::Ready(Ok(()));
+                }
+            } else if !std::task::ready!(this.poll_more(cx))? {
+                return Poll::Ready(Ok(()));
+            }
+        }
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        std::task::ready!(self.poll_refusal(cx))?;
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,218 @@
+//! The promises of residency as predicates, for tests, simulation and production alike.
+//!
+//! A [`Witness`] sees what the driver sees, events and effects, and keeps its own books from them. So it does not repeat the machine's own
+//! accounting but checks it. Feed it every event before `apply` and every batch of effects after it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use holdfast_types::{Invariant, Mono};
+
+use crate::residency::{
+    Effect, Event, Mode, Op, Outcome, ReplicaIx, ReplicaSpec, Residency, Settings, Usage, VersionIx, VersionSpec,
+    WaiterId,
+};
+
+/// A promise that was broken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Which promise.
+    pub invariant: Invariant,
+    /// What was seen.
+    pub what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.invariant, self.what)
+    }
+}
+
+impl std::error::Error for Violation {}
+
+fn hold(condition: bool, invariant: Invariant, what: impl FnOnce() -> String) -> Result<(), Violation> {
+    if condition { Ok(()) } else { Err(Violation { invariant, what: what() }) }
+}
+
+type Pair = (ReplicaIx, VersionIx);
+
+#[derive(Clone, Debug)]
+struct Waiter {
+    version: VersionIx,
+    candidates: Vec<ReplicaIx>,
+    deadline: Mono,
+}
+
+/// Books kept from events and effects alone.
+#[derive(Clone, Debug)]
+pub struct Witness {
+    settings: Settings,
+    replicas: BTreeMap<ReplicaIx, ReplicaSpec>,
+    versions: BTreeMap<VersionIx, VersionSpec>,
+    waiters: BTreeMap<WaiterId, Waiter>,
+    /// Where a request or a wanted set ever asked for a version.
+    asked: BTreeSet<Pair>,
+    loads: BTreeMap<Op, (Pair, Mono)>,
+    shown: BTreeSet<Pair>,
+    /// Shown once, hidden since, and not yet reported as drained.
+    undrained: BTreeSet<Pair>,
+}
+
+impl Witness {
+    /// A witness of a machine with these settings, from its start.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            replicas: BTreeMap::new(),
+            versions: BTreeMap::new(),
+            waiters: BTreeMap::new(),
+            asked: BTreeSet::new(),
+            loads: BTreeMap::new(),
+            shown: BTreeSet::new(),
+            undrained: BTreeSet::new(),
+        }
+    }
+
+    /// The flag "holds" of a version on a replica, as the effects have set it.
+    #[must_use]
+    pub fn shows(&self, replica: ReplicaIx, version: VersionIx) -> bool {
+        self.shown.contains(&(replica, version))
+    }
+
+    /// Requests that have no answer yet.
+    pub fn waiting(&self) -> impl Iterator<Item = WaiterId> {
+        self.waiters.keys().copied()
+    }
+
+    /// Takes an event in, before the machine does.
+    pub fn event(&mut self, event: &Event) {
+        match event {
+            Event::SetSettings(settings) => self.settings = settings.clone(),
+            Event::SetReplica { replica, spec } => drop(self.replicas.insert(*replica, spec.clone())),
+            Event::RemoveReplica { replica } => drop(self.replicas.remove(replica)),
+            Event::SetVersion { version, spec } => drop(self.versions.insert(*version, spec.clone())),
+            Event::RemoveVersion { version } => drop(self.versions.remove(version)),
+            Event::SetWanted { replica, versions } => self.asked.extend(versions.iter().map(|v| (*replica, *v))),
+            Event::Want { waiter, version, candidates, deadline } => {
+                self.asked.extend(candidates.iter().map(|r| (*r, *version)));
+                let new = Waiter { version: *version, candidates: candidates.clone(), deadline: *deadline };
+                self.waiters.entry(*waiter).or_insert(new);
+            }
+            Event::Cancel { waiter } => drop(self.waiters.remove(waiter)),
+            Event::LoadDone { op, .. } => drop(self.loads.remove(op)),
+            Event::Drained { replica, version } => drop(self.undrained.remove(&(*replica, *version))),
+            _ => {}
+        }
+    }
+
+    /// Checks the effects of one `apply` at `now`, in order.
+    ///
+    /// # Errors
+    /// The first promise that is broken.
+    pub fn effects(
+        &mut self,
+        now: Mono,
+        effects: &[Effect],
+        after: &Residency,
+        usage: &dyn Usage,
+    ) -> Result<(), Violation> {
+        self.loads.retain(|_, (_, deadline)| *deadline > now);
+        for effect in effects {
+            match effect {
+                Effect::Load { op, replica, version, deadline } => {
+                    self.loads.insert(*op, ((*replica, *version), *deadline));
+                    self.load(*replica, *version, after)?;
+                }
+                Effect::Show { replica, version } => {
+                    self.shown.insert((*replica, *version));
+                }
+                Effect::Hide { replica, version } => {
+                    if self.shown.remove(&(*replica, *version)) {
+                        self.undrained.insert((*replica, *version));
+                    }
+                }
+                Effect::Unload { replica, version, .. } => self.unload(*replica, *version, after, usage)?,
+                Effect::Wake { waiter, outcome } => self.wake(now, *waiter, outcome)?,
+                Effect::Verify { .. } | Effect::Alarm(_) => {}
+            }
+        }
+        // Nothing is asked of a replica that is no longer configured, and nothing is expected of it.
+        self.undrained.retain(|(r, _)| self.replicas.contains_key(r));
+        self.waits(now, after)
+    }
+
+    /// LOAD-1, and a load is only where somebody asked for it and where it fits.
+    fn load(&self, replica: ReplicaIx, version: VersionIx, after: &Residency) -> Result<(), Violation> {
+        let here = self.loads.values().filter(|((r, _), _)| *r == replica).count();
+        let spec = self.replicas.get(&replica);
+        let bound = spec.map_or(0, |s| s.max_loads) as usize;
+        hold(here <= bound, Invariant::Load1, || format!("{here} loads on {replica:?}, the bound is {bound}"))?;
+        let (all, fleet) = (self.loads.len(), self.settings.fleet_loads as usize);
+        hold(all <= fleet, Invariant::Load1, || format!("{all} loads in the fleet, the bound is {fleet}"))?;
+        let asked = self.asked.contains(&(replica, version)) && spec.is_some_and(|s| s.loads);
+        hold(asked, Invariant::Load1, || format!("{version:?} loads on {replica:?}, where nobody may use it"))?;
+        let (held, memory) = (after.held(replica), spec.and_then(|s| s.memory));
+        hold(memory.is_none_or(|m| held <= m), Invariant::Load2, || {
+            format!("{replica:?} is to hold {held} of {memory:?}")
+        })
+    }
+
+    /// LOAD-2.
+    fn unload(
+        &self,
+        replica: ReplicaIx,
+        version: VersionIx,
+        after: &Residency,
+        usage: &dyn Usage,
+    ) -> Result<(), Violation> {
+        let pair = (replica, version);
+        let idle = !self.shown.contains(&pair) && !self.undrained.contains(&pair);
+        hold(idle, Invariant::Load2, || format!("{version:?} leaves {replica:?} before it is hidden and drained"))?;
+        let users = usage.in_flight(replica, version);
+        hold(users == 0, Invariant::Load2, || {
+            format!("{version:?} leaves {replica:?} with {users} requests in flight")
+        })?;
+        let guaranteed = self.replicas.get(&replica).is_some_and(|s| s.mode == Mode::Guaranteed);
+        let pinned = self.versions.get(&version).is_some_and(|s| s.pinned);
+        let others = after.holders(version).any(|r| r != replica);
+        let what = || format!("the last holder {replica:?} of the pinned {version:?} unloads it");
+        hold(!(guaranteed && pinned) || others || !self.was_held(pair), Invariant::Load2, what)
+    }
+
+    /// A copy that was never shown serves nobody, so it is no holder.
+    fn was_held(&self, pair: Pair) -> bool {
+        self.asked.contains(&pair)
+    }
+
+    fn wake(&mut self, now: Mono, waiter: WaiterId, outcome: &Outcome) -> Result<(), Violation> {
+        let Some(asked) = self.waiters.remove(&waiter) else {
+            return Err(Violation {
+                invariant: Invariant::Acct1,
+                what: format!("{waiter:?} is answered, but does not wait"),
+            });
+        };
+        hold(now <= asked.deadline || asked.deadline == Mono::ZERO, Invariant::Acct1, || {
+            format!("{waiter:?} is answered {:?} after its deadline", now.since(asked.deadline))
+        })?;
+        let Outcome::Ready(replica) = outcome else { return Ok(()) };
+        let holds = asked.candidates.contains(replica) && self.shown.contains(&(*replica, asked.version));
+        hold(holds, Invariant::Pin1, || {
+            format!("{waiter:?} is sent to {replica:?}, which does not hold {:?}", asked.version)
+        })
+    }
+
+    /// Everybody who waits is known, and no deadline passes without a tick.
+    fn waits(&self, now: Mono, after: &Residency) -> Result<(), Violation> {
+        let (ours, theirs) = (self.waiters.len(), after.waiting());
+        hold(ours == theirs, Invariant::Acct1, || format!("{ours} requests wait, the machine knows {theirs}"))?;
+        let first = self.waiters.values().map(|w| w.deadline).min();
+        let tick = after.next_deadline();
+        hold(first.is_none() || tick.is_some_and(|t| Some(t) <= first), Invariant::Acct1, || {
+            format!("the next tick is {tick:?}, the next deadline {first:?}")
+        })?;
+        hold(tick.is_none_or(|t| t > now), Invariant::Acct1, || format!("the tick at {now:?} left work for {tick:?}"))?;
+        let (ours, theirs) = (self.loads.len(), after.loads_in_flight() as usize);
+        hold(ours == theirs, Invariant::Acct1, || format!("{ours} loads are in flight, the machine counts {theirs}"))
+    }
+}

@@ -1,0 +1,179 @@
+//! Text forms: label values and numbers of the exposition, JSON strings, UTC time.
+
+use std::fmt::Write;
+
+/// The most bytes of a label value or of a client's text in a log line.
+pub(crate) const MAX_TEXT: usize = 128;
+
+/// The first [`MAX_TEXT`] bytes, cut at a character.
+pub(crate) fn cut(text: &str) -> &str {
+    text.get(..text.floor_char_boundary(MAX_TEXT)).unwrap_or(text)
+}
+
+/// Writes a label value as the exposition wants it (Prometheus text 0.0.4: backslash, double quote and line feed are escaped).
+pub(crate) fn push_label_value(out: &mut String, value: &str) {
+    for c in cut(value).chars() {
+        match c {
+            '\\' => out.push_str("\\\\"),
+            '"' => out.push_str("\\\""),
+            '\n' => out.push_str("\\n"),
+            c => out.push(c),
+        }
+    }
+}
+
+/// Writes `name="value"`, with a comma before it unless it is the first.
+pub(crate) fn push_label(out: &mut String, name: &str, value: &str) {
+    if !out.is_empty() && !out.ends_with('{') {
+        out.push(',');
+    }
+    out.push_str(name);
+    out.push_str("=\"");
+    push_label_value(out, value);
+    out.push('"');
+}
+
+/// Writes a help text (backslash and line feed are escaped).
+pub(crate) fn push_help(out: &mut String, help: &str) {
+    for c in help.chars() {
+        match c {
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            c => out.push(c),
+        }
+    }
+}
+
+/// Writes a sample's value.
+pub(crate) fn push_float(out: &mut String, value: f64) {
+    if value.is_nan() {
+        out.push_str("NaN");
+    } else if value.is_infinite() {
+        out.push_str(if value > 0.0 { "+Inf" } else { "-Inf" });
+    } else {
+        // Writing to a String does not fail.
+        let _ = write!(out, "{value}");
+    }
+}
+
+/// Writes nanoseconds as seconds, exactly.
+pub(crate) fn push_seconds(out: &mut String, nanos: u64) {
+    let _ = write!(out, "{}.{:09}", nanos / 1_000_000_000, nanos % 1_000_000_000);
+}
+
+/// Writes a JSON string, quotes included. Control characters, DEL and the C1 range are escaped too: a log line is often read in a terminal,
+/// which they could steer.
+pub(crate) fn push_json_string(out: &mut String, text: &str) {
+    out.push('"');
+    if text.bytes().all(|byte| matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\') {
+        out.push_str(text);
+    } else {
+        push_json_escaped(out, text);
+    }
+    out.push('"');
+}
+
+fn push_json_escaped(out: &mut String, text: &str) {
+    let mut clean_from = 0;
+    for (at, c) in text.char_indices() {
+        if c != '"' && c != '\\' && !c.is_control() {
+            continue;
+        }
+        out.push_str(text.get(clean_from..at).unwrap_or_default());
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            c => {
+                let _ = write!(out, "\\u{:04x}", u32::from(c));
+            }
+        }
+        clean_from = at + c.len_utf8();
+    }
+    out.push_str(text.get(clean_from..).unwrap_or_default());
+}
+
+fn push_padded(out: &mut String, value: u64, digits: u32) {
+    for place in (0..digits).rev() {
+        let digit = value / 10_u64.pow(place) % 10;
+        out.push(char::from(b'0' + u8::try_from(digit).unwrap_or(0)));
+    }
+}
+
+/// Writes milliseconds since 1970 as `2026-11-30T12:00:00.123Z` (RFC 3339). Years up to 9999.
+pub(crate) fn push_time(out: &mut String, millis: u64) {
+    const LAST: u64 = 253_402_300_799_999; // 9999-12-31T23:59:59.999Z
+    let millis = millis.min(LAST);
+    let (seconds, milli) = (millis / 1000, millis % 1000);
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    // Days to a civil date in eras of 400 years that begin on 1 March, so that the leap day is the last of its year
+    // (H. Hinnant, "chrono-compatible low-level date algorithms", civil_from_days).
+    let days = days + 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    let parts = [(year, 4, '-'), (month, 2, '-'), (day, 2, 'T'), (second / 3600, 2, ':'), (second / 60 % 60, 2, ':')];
+    for (value, digits, after) in parts {
+        push_padded(out, value, digits);
+        out.push(after);
+    }
+    push_padded(out, second % 60, 2);
+    out.push('.');
+    push_padded(out, milli, 3);
+    out.push('Z');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(write: impl FnOnce(&mut String)) -> String {
+        let mut out = String::new();
+        write(&mut out);
+        out
+    }
+
+    #[test]
+    fn label_values_are_escaped_and_cut_at_a_character() {
+        assert_eq!(written(|o| push_label(o, "a", "q\"b\\s\nn\r\u{1f600}")), "a=\"q\\\"b\\\\s\\nn\r\u{1f600}\"");
+        assert_eq!(cut(&"x".repeat(129)).len(), 128);
+        assert_eq!(cut(&format!("{}\u{e9}", "x".repeat(127))).len(), 127, "no half character");
+        assert_eq!(written(|o| push_label_value(o, &"\"".repeat(200))).len(), 256, "cut before it is escaped");
+    }
+
+    #[test]
+    fn json_strings_are_read_back() {
+        for text in ["", "plain", "\"\\\n\r\t\0\u{7f}\u{9b}", "caf\u{e9} \u{1f600} \u{2028}", "a\"", "\\"] {
+            let json = written(|o| push_json_string(o, text));
+            assert_eq!(serde_json::from_str::<String>(&json).ok().as_deref(), Some(text), "{json}");
+            assert!(!json.contains(char::is_control), "{json:?}");
+        }
+    }
+
+    #[test]
+    fn times_at_the_edges_of_the_calendar() {
+        // Checked with `date -u -d @SECONDS`.
+        for (millis, text) in [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (951_782_399_999, "2000-02-28T23:59:59.999Z"),
+            (951_782_400_000, "2000-02-29T00:00:00.000Z"),
+            (951_868_800_000, "2000-03-01T00:00:00.000Z"),
+            (1_704_067_199_001, "2023-12-31T23:59:59.001Z"),
+            (4_107_542_400_000, "2100-03-01T00:00:00.000Z"),
+            (u64::MAX, "9999-12-31T23:59:59.999Z"),
+        ] {
+            assert_eq!(written(|o| push_time(o, millis)), text);
+        }
+    }
+
+    #[test]
+    fn numbers_of_the_exposition() {
+        let float = |v| written(|o| push_float(o, v));
+        assert_eq!([float(1.0), float(0.25), float(f64::NAN), float(f64::NEG_INFINITY)], ["1", "0.25", "NaN", "-Inf"]);
+        assert_eq!(written(|o| push_seconds(o, 1_000_000_050)), "1.000000050");
+    }
+}

@@ -1,0 +1,65 @@
+//! The lock file: every package from crates.io, and none that deny.toml bans.
+//!
+//! `cargo deny` checks more, but is not installed everywhere; these two rules hold on every machine.
+
+use crate::report::Fault;
+use crate::tree::Tree;
+
+const LOCK: &str = "Cargo.lock";
+const DENY: &str = "deny.toml";
+const SOURCE: &str = "registry+https://github.com/rust-lang/crates.io-index";
+
+pub(crate) fn check(tree: &Tree) -> Vec<Fault> {
+    let Some(lock) = tree.text(LOCK) else {
+        return vec![Fault::new(LOCK, 1, "lock", "the lock file is missing")];
+    };
+    let banned = banned(tree.text(DENY).unwrap_or_default());
+    let mut faults = Vec::new();
+    for (at, line) in lock.lines().enumerate() {
+        if let Some(source) = quoted(line, "source = ").filter(|source| *source != SOURCE) {
+            faults.push(Fault::new(LOCK, at + 1, "source", format!("{source} is not crates.io")));
+        }
+        if let Some(name) = quoted(line, "name = ").filter(|name| banned.contains(name)) {
+            faults.push(Fault::new(LOCK, at + 1, "banned-crate", format!("{name}: the reason is in {DENY}")));
+        }
+    }
+    faults
+}
+
+/// Names in `deny.toml`'s `deny = [ { crate = "NAME", ... }, ... ]`.
+fn banned(deny: &str) -> Vec<&str> {
+    let entries = deny.lines().skip_while(|line| !line.starts_with("deny = [")).take_while(|line| *line != "]");
+    entries.filter_map(|line| quoted(line.trim().trim_start_matches("{ "), "crate = ")).collect()
+}
+
+fn quoted<'a>(line: &'a str, key: &str) -> Option<&'a str> {
+    line.strip_prefix(key)?.strip_prefix('"')?.split('"').next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_foreign_source_and_a_banned_crate_are_found() {
+        let lock = format!(
+            "[[package]]\nname = \"ring\"\nsource = \"{SOURCE}\"\n\n[[package]]\nname = \"x\"\nsource = \"git+https://e.org/x\"\n"
+        );
+        let deny =
+            "[bans]\ndeny = [\n  { crate = \"ring\", reason = \"r\" },\n  { crate = \"rsa\", reason = \"r\" },\n]\n";
+        let faults: Vec<String> =
+            check(&Tree::of(&[(LOCK, &lock), (DENY, deny)])).iter().map(ToString::to_string).collect();
+        assert_eq!(
+            faults,
+            [
+                "Cargo.lock:2: banned-crate: ring: the reason is in deny.toml",
+                "Cargo.lock:7: source: git+https://e.org/x is not crates.io"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_missing_lock_file_is_a_fault() {
+        assert_eq!(check(&Tree::of(&[])).len(), 1);
+    }
+}

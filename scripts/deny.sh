@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Runs cargo-deny when it is installed. `cargo xtask tidy` has already checked sources and banned crates of the lock file.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+if ! command -v cargo-deny >/dev/null; then
+    echo '==> cargo deny: not installed, licences not checked (cargo install --locked cargo-deny)'
+    exit 0
+fi
+# Advisories need the advisory database from the network: `cargo deny check advisories`, as a job of its own.
+echo '==> cargo deny check bans licenses sources'
+cargo deny --all-features check --hide-inclusion-graph bans licenses sources
