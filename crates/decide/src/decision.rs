@@ -59,9 +59,8 @@ impl Refusal {
 /// [`Refusal`].
 pub fn decide<'s>(snapshot: &'s Snapshot, ask: &Ask<'_>) -> Result<Decision<'s>, Refusal> {
     let tenant = snapshot.tenant(ask.tenant).ok_or(Refusal::UnknownTenant)?;
-    let model = match snapshot.model(ask.model) {
-        Some(model) => model,
-        None => return Err(ModelName::check(ask.model).map_or_else(Refusal::BadModel, |()| Refusal::UnknownModel)),
+    let Some(model) = snapshot.model(ask.model) else {
+        return Err(ModelName::check(ask.model).map_or_else(Refusal::BadModel, |()| Refusal::UnknownModel));
     };
     let (slot, reason) = match ask.version {
         None => (tenant.pin(model.index).ok_or(Refusal::NotPinned)?, Reason::Pin),

@@ -32,8 +32,8 @@ impl AnswerBody {
     }
 
     /// As it comes from the replica.
-    pub fn passing(passing: Passing, exchange: Box<Exchange>) -> Self {
-        Self { kind: Kind::Passing(Box::new(passing)), exchange: Some(exchange) }
+    pub fn passing(passing: Box<Passing>, exchange: Box<Exchange>) -> Self {
+        Self { kind: Kind::Passing(passing), exchange: Some(exchange) }
     }
 }
 

@@ -38,7 +38,7 @@ pub enum Asked {
 ///
 /// # Errors
 /// `bad_request` for what is not understood, with 404 or 405 where that is the better word; `too_large` for an overlong target.
-pub fn accept(parts: &Parts, settings: &Settings) -> Result<Asked, Failure> {
+pub fn accept(parts: &Parts, has_body: bool, settings: &Settings) -> Result<Asked, Failure> {
     let path = parts.uri.path();
     if parts.uri.path_and_query().map_or(0, |p| p.as_str().len()) > settings.target {
         return Err(Failure::new(FailureKind::TooLarge, "the request target is too long").with_status(431));
@@ -47,6 +47,10 @@ pub fn accept(parts: &Parts, settings: &Settings) -> Result<Asked, Failure> {
         return Err(method_not_allowed());
     }
     let read = matches!(parts.method, Method::GET | Method::HEAD);
+    if read && has_body {
+        // It has no meaning (RFC 9110, 9.3.1), and a replica that does not look for it would take it for its next request.
+        return Err(Failure::new(FailureKind::BadRequest, "a GET or HEAD request has no body"));
+    }
     let asked = match path {
         "/livez" | "/healthz" => Asked::Live,
         "/readyz" => Asked::Ready,

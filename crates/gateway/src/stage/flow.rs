@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use http::{Request, Response, StatusCode};
+use http_body::Body;
 use hyper::body::Incoming;
 
 use holdfast_codec::oip::ModelOp;
@@ -34,7 +35,7 @@ pub async fn handle(
         let table = gateway.tables.load();
         exchange.stamps = table.settings.stamps;
         let settings = table.settings.clone();
-        match accept(&parts, &settings) {
+        match accept(&parts, !body.is_end_stream(), &settings) {
             Ok(Asked::Model(call)) => {
                 exchange.endpoint = match call.op {
                     ModelOp::Infer => Endpoint::Infer,

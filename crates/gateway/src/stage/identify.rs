@@ -48,7 +48,8 @@ mod tests {
 
     #[test]
     fn one_well_formed_name_or_nobody() {
-        assert_eq!(identify(&headers(&[b"acme"]), &settings()), Ok("acme"));
+        let (good, trusting) = (headers(&[b"acme"]), settings());
+        assert_eq!(identify(&good, &trusting), Ok("acme"));
         for bad in [
             &[][..],
             &[b"".as_slice()],
@@ -60,7 +61,8 @@ mod tests {
             &[b"acme "],
             &[b"../acme"],
         ] {
-            let refused = identify(&headers(bad), &settings());
+            let (headers, settings) = (headers(bad), settings());
+            let refused = identify(&headers, &settings);
             assert_eq!(refused.map_err(|f| f.kind), Err(FailureKind::Unauthenticated), "{bad:?}");
         }
         let nobody = Settings::new(&holdfast_config::Config::default());

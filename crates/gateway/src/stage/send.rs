@@ -60,7 +60,7 @@ pub enum ReceivedBody {
     /// All of it.
     Whole(Bytes),
     /// The beginning has been checked, the rest will be as it comes.
-    Passing(Passing),
+    Passing(Box<Passing>),
 }
 
 /// How an attempt ended, short of a failure that ends the request.
@@ -309,7 +309,7 @@ impl One<'_> {
                 // The length is known if nothing more will be rewritten.
                 let ready: u64 = held.ready.iter().map(|b| b.len() as u64).sum();
                 let rest = incoming.size_hint().exact().filter(|_| held.reading.is_decided());
-                ReceivedBody::Passing(Passing {
+                ReceivedBody::Passing(Box::new(Passing {
                     left: rest.map(|rest| rest + ready),
                     ready: held.ready,
                     incoming,
@@ -317,7 +317,7 @@ impl One<'_> {
                     deadline: Box::pin(tokio::time::sleep_until(self.until)),
                     conn: Some(conn),
                     in_flight: Some(self.in_flight),
-                })
+                }))
             }
         };
         Ok(Attempt::Received(Received { status: parts.status, fields, body }))

@@ -110,7 +110,8 @@ pub fn pins(args: &AdminArgs) -> Result<(), Failure> {
     }
     match args.output {
         Output::Json => {
-            output::say(&serde_json::json!({ "revision": all["revision"], "tenants": all["tenants"] }).to_string())
+            let listed = serde_json::json!({ "revision": all["revision"], "tenants": all["tenants"] });
+            output::say(&listed.to_string());
         }
         Output::Table => print_pins(&all),
     }

@@ -1,0 +1,129 @@
+use super::*;
+use proptest::prelude::*;
+
+const LIMITS: HeadLimits = HeadLimits { head: 1024, target: 100, fields: 10 };
+
+fn feed(text: &str) -> Release {
+    Monitor::new(LIMITS).feed(text.as_bytes())
+}
+
+fn fields(fields: &str) -> Option<Violation> {
+    feed(&format!("POST / HTTP/1.1\r\nHost: h\r\n{fields}\r\n")).violation
+}
+
+#[test]
+fn heads_that_mean_one_thing_pass() {
+    for head in [
+        "",
+        "Content-Length: 0\r\n",
+        "Content-Length: 5\r\nContent-Length: 5\r\n",
+        "Transfer-Encoding: chunked\r\n",
+        "transfer-encoding:\tChunked \r\n",
+        "X-Content-Length-Hint: 5\r\n",
+        "X: caf\u{e9}\r\n",
+        "X:\r\n",
+    ] {
+        assert_eq!(fields(head), None, "{head:?}");
+    }
+    assert_eq!(feed("\r\n\r\nGET / HTTP/1.0\r\n\r\n").violation, None);
+}
+
+#[test]
+fn heads_that_could_mean_two_things_do_not() {
+    use Violation::{BothLengths, ContentLength, FieldName, FieldValue, Folding, LineEnding, LookAlike};
+    for (head, why) in [
+        ("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", BothLengths),
+        ("Transfer-Encoding: chunked\r\nContent-Length: 5\r\n", BothLengths),
+        ("Content-Length: +5\r\n", ContentLength),
+        ("Content-Length: 0x5\r\n", ContentLength),
+        ("Content-Length: 5,5\r\n", ContentLength),
+        ("Content-Length: 5, 6\r\n", ContentLength),
+        ("Content-Length: 5\r\nContent-Length: 6\r\n", ContentLength),
+        ("Content-Length: 12345678901234567890\r\n", ContentLength),
+        ("Content-Length:\r\n", ContentLength),
+        ("Transfer-Encoding: gzip, chunked\r\n", Violation::TransferEncoding),
+        ("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n", Violation::TransferEncoding),
+        ("Transfer-Encoding: xchunked\r\n", Violation::TransferEncoding),
+        ("Transfer_Encoding: chunked\r\n", LookAlike),
+        ("Content.Length: 5\r\n", LookAlike),
+        ("Transfer-Encoding : chunked\r\n", FieldName),
+        ("\u{1}Transfer-Encoding: chunked\r\n", FieldName),
+        ("Novalue\r\n", FieldName),
+        (": x\r\n", FieldName),
+        ("X: a\r\n b\r\n", Folding),
+        ("X: a\rb\r\n", FieldValue),
+        ("X: a\0b\r\n", FieldValue),
+        ("X: a\nY: b\r\n", LineEnding),
+        ("Host: other\r\n", Violation::Host),
+    ] {
+        assert_eq!(fields(head), Some(why), "{head:?}");
+    }
+}
+
+#[test]
+fn request_lines() {
+    for line in
+        ["GET /", "GET / HTTP/2.0", "GET  / HTTP/1.1", "G\u{1}T / HTTP/1.1", "GET /\u{e9} HTTP/1.1", " / HTTP/1.1"]
+    {
+        let why = feed(&format!("{line}\r\nHost: h\r\n\r\n")).violation;
+        assert_eq!(why, Some(Violation::RequestLine), "{line:?}");
+    }
+    let long = format!("GET /{} HTTP/1.1\r\nHost: h\r\n\r\n", "x".repeat(100));
+    assert_eq!(feed(&long).violation, Some(Violation::TargetTooLong));
+    assert_eq!(feed("GET / HTTP/1.1\r\n\r\n").violation, Some(Violation::Host));
+}
+
+#[test]
+fn bounds() {
+    let many: String = (0..10).map(|i| format!("X{i}: 1\r\n")).collect();
+    assert_eq!(fields(&many), Some(Violation::HeadTooLarge));
+    assert_eq!(feed(&format!("GET / HTTP/1.1\r\nX: {}", "y".repeat(1024))).violation, Some(Violation::HeadTooLarge));
+    assert_eq!(feed(&"x".repeat(200)).violation, Some(Violation::TargetTooLong));
+}
+
+#[test]
+fn a_smuggled_head_in_a_body_is_body_and_the_next_head_is_checked() {
+    let hidden = "GET /x HTTP/1.1\r\nBad Name: 1\r\n\r\n";
+    let sized = format!("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: {}\r\n\r\n{hidden}", hidden.len());
+    assert_eq!(feed(&sized), Release { bytes: sized.len(), violation: None });
+    let chunked = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3;a=b\r\nabc\r\n0\r\nT: v\r\n\r\n";
+    let both = format!("{chunked}{hidden}");
+    assert_eq!(feed(&both), Release { bytes: chunked.len(), violation: Some(Violation::FieldName) });
+}
+
+#[test]
+fn after_broken_chunks_nothing_is_a_head() {
+    for body in ["zz\r\n", "5\nabc", "3\r\nabcX", "ffffffffffffffff\r\n", "\r\n"] {
+        let mut monitor = Monitor::new(LIMITS);
+        let text = format!("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n{body}");
+        assert_eq!(monitor.feed(text.as_bytes()).bytes, text.len());
+        assert_eq!((monitor.state, monitor.phase(false)), (State::Broken, Phase::Body), "{body:?}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn segments_change_nothing(cuts in proptest::collection::vec(1usize..40, 0..20)) {
+        let text = "POST /a HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n\
+                    GET /b HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabcGET /c HTTP/1.1\r\nHost: h\r\nContent-Length: 1,1\r\n\r\n";
+        let whole = feed(text);
+        let mut monitor = Monitor::new(LIMITS);
+        let (mut released, mut fed, mut violation) = (0, 0, None);
+        let mut cuts = cuts.into_iter();
+        while violation.is_none() && fed < text.len() {
+            fed = (fed + cuts.next().unwrap_or(7)).min(text.len());
+            let release = monitor.feed(&text.as_bytes()[released..fed]);
+            released += release.bytes;
+            violation = release.violation;
+        }
+        prop_assert_eq!(Release { bytes: released, violation }, whole);
+        prop_assert_eq!(whole.violation, Some(Violation::ContentLength));
+        prop_assert_eq!(monitor.heads(), 2);
+    }
+
+    #[test]
+    fn any_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        let release = Monitor::new(LIMITS).feed(&bytes);
+        prop_assert!(release.bytes <= bytes.len());
+    }
+}

@@ -1,0 +1,168 @@
+//! The decision at its boundaries: facts in, version and reason out; and how one table becomes the next.
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+
+use holdfast_decide::{
+    Ask, BuildError, ModelInput, PinChange, PoolInput, Reason, Refusal, Snapshot, TableInput, TenantInput, Unavailable,
+    decide, explain,
+};
+use holdfast_types::{IdError, ModelName, PoolName, ReplicaName, Revision, TenantId, Version, Weight};
+
+fn model(name: &str) -> ModelName {
+    ModelName::parse(name).unwrap()
+}
+
+fn version(name: &str) -> Version {
+    Version::parse(name).unwrap()
+}
+
+fn tenant(name: &str, subset: u8, pins: &[(&str, &str)], allow: &[(&str, &str)]) -> TenantInput {
+    let pairs = |list: &[(&str, &str)]| list.iter().map(|(m, v)| (model(m), version(v))).collect();
+    TenantInput {
+        name: TenantId::parse(name).unwrap(),
+        subset,
+        unavailable: Unavailable::Wait,
+        pins: pairs(pins),
+        allow: pairs(allow),
+    }
+}
+
+fn input(replicas: &[&str]) -> TableInput {
+    let members = replicas.iter().map(|r| (ReplicaName::parse(r).unwrap(), Weight(1))).collect();
+    let a_model = |name: &str, versions: &[&str]| ModelInput {
+        name: model(name),
+        pool: 0,
+        idempotent: false,
+        versions: versions.iter().map(|v| (version(v), Arc::from(format!("{name}-{v}")), Arc::from(""))).collect(),
+    };
+    TableInput {
+        pools: vec![PoolInput { name: PoolName::parse("p").unwrap(), members }],
+        models: vec![a_model("screen", &["1", "2", "3"]), a_model("fraud", &["1"])],
+        tenants: vec![
+            tenant("acme", 2, &[("screen", "1")], &[("screen", "2")]),
+            tenant("globex", 1, &[("screen", "2"), ("fraud", "1")], &[("screen", "2")]),
+            tenant("none", 1, &[], &[("screen", "3")]),
+        ],
+    }
+}
+
+fn table() -> Snapshot {
+    Snapshot::build(Revision(7), input(&["r1", "r2", "r3", "r4"])).unwrap()
+}
+
+#[test]
+fn facts_to_decisions() {
+    let table = table();
+    let pin = |v| Ok((v, Reason::Pin));
+    let explicit = |v| Ok((v, Reason::Explicit));
+    type Row<'a> = (&'a str, &'a str, Option<&'a str>, Result<(&'a str, Reason), Refusal>);
+    let rows: [Row<'_>; 24] = [
+        ("acme", "screen", None, pin("1")),
+        ("globex", "screen", None, pin("2")),
+        ("globex", "fraud", None, pin("1")),
+        ("acme", "screen", Some("1"), explicit("1")),
+        ("acme", "screen", Some("2"), explicit("2")),
+        ("globex", "screen", Some("2"), explicit("2")),
+        ("none", "screen", Some("3"), explicit("3")),
+        ("acme", "screen", Some("3"), Err(Refusal::VersionNotAllowed)),
+        ("globex", "screen", Some("1"), Err(Refusal::VersionNotAllowed)),
+        ("acme", "screen", Some("999"), Err(Refusal::VersionNotAllowed)),
+        ("acme", "screen", Some("latest"), Err(Refusal::BadVersion(IdError::Latest))),
+        ("acme", "screen", Some("LATEST"), Err(Refusal::BadVersion(IdError::Latest))),
+        ("acme", "screen", Some(""), Err(Refusal::BadVersion(IdError::Empty))),
+        ("acme", "screen", Some("1 "), Err(Refusal::BadVersion(IdError::BadCharacter(' ')))),
+        ("acme", "fraud", None, Err(Refusal::NotPinned)),
+        ("acme", "fraud", Some("1"), Err(Refusal::VersionNotAllowed)),
+        ("none", "screen", None, Err(Refusal::NotPinned)),
+        ("acme", "nothing", None, Err(Refusal::UnknownModel)),
+        ("acme", "Screen", None, Err(Refusal::UnknownModel)),
+        ("acme", "", None, Err(Refusal::BadModel(IdError::Empty))),
+        ("acme", "a/b", None, Err(Refusal::BadModel(IdError::BadCharacter('/')))),
+        ("Acme", "screen", None, Err(Refusal::UnknownTenant)),
+        ("", "screen", None, Err(Refusal::UnknownTenant)),
+        ("nobody", "nothing", Some("latest"), Err(Refusal::UnknownTenant)),
+    ];
+    for (tenant, model, version, want) in rows {
+        let decided = decide(&table, &Ask { tenant, model, version });
+        let got = decided.map(|d| (d.route.version.as_str(), d.reason));
+        assert_eq!(got, want, "{tenant} {model} {version:?}");
+        if let Ok(decision) = decided {
+            assert_eq!((decision.revision, &*decision.route.upstream_version), (Revision(7), ""));
+            assert_eq!(&*decision.route.upstream_model, format!("{model}-{}", decision.route.version));
+        }
+        let (steps, explained) = explain(&table, &Ask { tenant, model, version });
+        assert_eq!(explained.map(|d| d.route.version.as_str()), want.map(|(v, _)| v));
+        assert!(!steps.is_empty());
+    }
+}
+
+#[test]
+fn no_refusal_names_a_version() {
+    let all = [
+        Refusal::UnknownTenant,
+        Refusal::BadModel(IdError::Empty),
+        Refusal::BadVersion(IdError::Latest),
+        Refusal::UnknownModel,
+        Refusal::NotPinned,
+        Refusal::VersionNotAllowed,
+    ];
+    let statuses = all.map(|r| r.failure().http_status());
+    assert_eq!(statuses, [403, 400, 400, 404, 404, 403]);
+    for refusal in all {
+        assert!(!refusal.failure().detail.contains(|c: char| c.is_ascii_digit()), "{refusal:?}");
+    }
+}
+
+#[test]
+fn a_route_has_the_subset_and_spares_and_every_part_of_the_key_moves_it() {
+    let names: Vec<String> = (0..40).map(|i| format!("r{i}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let table = Snapshot::build(Revision(1), input(&names)).unwrap();
+    let route = |tenant, version| {
+        let ask = Ask { tenant, model: "screen", version: Some(version) };
+        decide(&table, &ask).map(|d| d.route.clone()).unwrap()
+    };
+    let first = route("acme", "1");
+    assert_eq!((first.subset, first.order.len()), (2, 6));
+    assert_ne!(first.order, route("acme", "2").order, "another version is another key");
+    assert_ne!(route("acme", "2").order[..4], route("globex", "2").order[..4], "another tenant is another key");
+    let again = Snapshot::build(Revision(9), input(&names.iter().rev().copied().collect::<Vec<_>>())).unwrap();
+    let ask = Ask { tenant: "acme", model: "screen", version: None };
+    assert_eq!(decide(&again, &ask).unwrap().route.order, first.order, "the order of listing changes nothing");
+}
+
+#[test]
+fn a_changed_pin_is_the_next_table_and_touches_nothing_else() {
+    let old = table();
+    let ask = |tenant| Ask { tenant, model: "screen", version: None };
+    let kept = decide(&old, &ask("globex")).unwrap().route.clone();
+    let change = |v: &str| PinChange {
+        tenant: TenantId::parse("acme").unwrap(),
+        model: model("screen"),
+        version: version(v),
+    };
+    let new = old.with_pins(Revision(8), &[change("2")]).unwrap();
+    let seen = |table: &Snapshot| decide(table, &ask("acme")).map(|d| (d.route.version.to_string(), d.revision)).unwrap();
+    assert_eq!(seen(&old), ("1".into(), Revision(7)), "who holds the old table sees the old pin");
+    assert_eq!(seen(&new), ("2".into(), Revision(8)));
+    assert!(Arc::ptr_eq(&kept, decide(&new, &ask("globex")).unwrap().route), "other routes are shared");
+    let named = |table: &Snapshot, v| decide(table, &Ask { version: Some(v), ..ask("acme") }).map(|d| d.reason);
+    assert_eq!(named(&new, "1"), Err(Refusal::VersionNotAllowed), "the old pin was allowed only as the pin");
+    let back = new.with_pins(Revision(9), &[change("1")]).unwrap();
+    assert_eq!(named(&back, "2"), Ok(Reason::Explicit), "what is allowed on its own stays allowed");
+    let missing = old.with_pins(Revision(8), &[change("99")]);
+    assert!(matches!(missing, Err(BuildError::NoVersion(..))));
+}
+
+#[test]
+fn parts_that_do_not_fit_are_refused() {
+    let twice = input(&["r1", "r1"]);
+    assert!(matches!(Snapshot::build(Revision(1), twice), Err(BuildError::Members(_))));
+    let mut no_pool = input(&["r1"]);
+    no_pool.models[0].pool = 5;
+    assert!(matches!(Snapshot::build(Revision(1), no_pool), Err(BuildError::NoPool(_))));
+    let mut dangling = input(&["r1"]);
+    dangling.tenants.push(tenant("x", 1, &[("screen", "77")], &[]));
+    assert!(matches!(Snapshot::build(Revision(1), dangling), Err(BuildError::NoVersion(..))));
+}
