@@ -8,6 +8,8 @@
 use std::fmt;
 use std::ops::Range;
 
+use holdfast_types::ModelName;
+
 use crate::json::{Event, Scanner, Value};
 
 const KEYS: &[&str] = &["model_name", "model_version"];
@@ -34,7 +36,7 @@ pub struct Mismatch {
     pub member: &'static str,
     /// What was asked for.
     pub expected: String,
-    /// What the answer says, cut to 128 characters.
+    /// What the answer says, if it has the form of a name. Anything else may be a copy of the request, and is not repeated.
     pub got: String,
 }
 
@@ -139,7 +141,7 @@ impl Checker {
             NAME => ("model_name", &expected.upstream_model, &expected.model),
             _ => ("model_version", &expected.upstream_version, &expected.version),
         };
-        let mismatch = |got: &str| Mismatch { member, expected: want.clone(), got: got.chars().take(128).collect() };
+        let mismatch = |got: &str| Mismatch { member, expected: want.clone(), got: got.to_owned() };
         if self.seen[key] != Seen::Not {
             return Err(mismatch("(the member comes twice)"));
         }
@@ -148,7 +150,8 @@ impl Checker {
                 self.seen[key] = Seen::Matched;
                 Ok((text != client).then_some(client.as_str()))
             }
-            Value::Text(text) if !text.is_empty() => Err(mismatch(text)),
+            Value::Text(text) if ModelName::check(text).is_ok() => Err(mismatch(text)),
+            Value::Text(text) if !text.is_empty() => Err(mismatch("(a text that is no name)")),
             Value::Text(_) | Value::Null => {
                 self.seen[key] = Seen::Blank;
                 Ok(Some(client.as_str()))

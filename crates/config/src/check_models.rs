@@ -151,7 +151,7 @@ fn check_version(
     let check_one = |(index, form)| check_golden(checker, &golden_path.item(index), form);
     let golden = form.golden.iter().enumerate().filter_map(check_one).collect();
     let version = form.version.clone()?;
-    Some(ModelVersion { version, size: form.size, load_time: form.load_time, digest: form.digest, golden })
+    Some(ModelVersion { version, size: form.size, digest: form.digest, golden })
 }
 
 fn check_golden(checker: &mut Checker<'_, '_>, path: &Path<'_>, form: &GoldenForm) -> Option<Golden> {

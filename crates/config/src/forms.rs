@@ -30,7 +30,7 @@ section! {
         workers: Option<NonZeroU32> = None, Optional(Positive { most: 1_024 });
         /// The folder of everything that survives a restart.
         state: PathBuf = PathBuf::from("./holdfast-data"), PATH;
-        /// Which side owns the pins. store: the state folder; the file seeds it once, later pins change by API. file: the file; a reload that
+        /// Which side owns the pins. store: the saved table; a reload that changes a pin is taken in as a change of it. file: the file; a reload that
         /// changes a pin starts a roll-out.
         truth: Truth = Truth::Store, TRUTH;
         /// How a request proves which tenant it is. Left out: every request is refused.
@@ -155,8 +155,6 @@ section! {
         version: Option<Version> = None, Required(VERSION);
         /// Memory that it takes on a replica. Required in pools with residency repository.
         size: Option<Bytes> = None, Optional(size(1, 1024 * TIB));
-        /// How long a load takes, as far as is known.
-        load_time: Option<Duration> = None, Optional(millis_to(0, DAY));
         /// Digest of its artifact: blake3: or sha256: and 64 hexadecimal digits.
         digest: Option<Digest> = None, Optional(DIGEST);
         /// Questions with known answers.

@@ -4,7 +4,6 @@
 //! in its type. How to read one: [`crate::load`]. It has no methods that decide anything; that is for the crates that read it.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use holdfast_types::{Bytes, ModelName, PoolName, TenantId, Version};
 
@@ -87,8 +86,6 @@ pub struct ModelVersion {
     pub version: Version,
     /// Memory that it takes on a replica. Always present in repository pools.
     pub size: Option<Bytes>,
-    /// How long a load takes, as far as is known.
-    pub load_time: Option<Duration>,
     /// Digest of its artifact.
     pub digest: Option<Digest>,
     /// Questions with known answers, asked before a version is believed.

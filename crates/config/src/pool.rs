@@ -92,8 +92,8 @@ section! {
     pub struct Connections {
         /// Most connections to one replica.
         per_replica: NonZeroU32 = positive(256), Positive { most: 100_000 };
-        /// How long an idle one is kept.
-        idle: Duration = secs(60), millis_to(100, DAY);
+        /// How long an idle one is kept. Less than the replica's own time, which is 5 s for many Python servers.
+        idle: Duration = secs(4), millis_to(100, DAY);
         /// Budget of a connect.
         connect: Duration = secs(1), millis_to(1, 5 * MINUTE);
         /// Connections kept open to each replica before there is a request.

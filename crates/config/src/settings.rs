@@ -40,7 +40,7 @@ section! {
 /// Which side owns the pins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Truth {
-    /// The state folder: the file seeds an empty store once, later pins change by API.
+    /// The saved table; a reload that changes a pin is taken in as a change of it.
     #[default]
     Store,
     /// The file: admin writes are refused, a reload that changes a pin starts a roll-out.

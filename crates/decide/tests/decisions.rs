@@ -137,13 +137,11 @@ fn a_changed_pin_is_the_next_table_and_touches_nothing_else() {
     let old = table();
     let ask = |tenant| Ask { tenant, model: "screen", version: None };
     let kept = decide(&old, &ask("globex")).unwrap().route.clone();
-    let change = |v: &str| PinChange {
-        tenant: TenantId::parse("acme").unwrap(),
-        model: model("screen"),
-        version: version(v),
-    };
+    let change =
+        |v: &str| PinChange { tenant: TenantId::parse("acme").unwrap(), model: model("screen"), version: version(v) };
     let new = old.with_pins(Revision(8), &[change("2")]).unwrap();
-    let seen = |table: &Snapshot| decide(table, &ask("acme")).map(|d| (d.route.version.to_string(), d.revision)).unwrap();
+    let seen =
+        |table: &Snapshot| decide(table, &ask("acme")).map(|d| (d.route.version.to_string(), d.revision)).unwrap();
     assert_eq!(seen(&old), ("1".into(), Revision(7)), "who holds the old table sees the old pin");
     assert_eq!(seen(&new), ("2".into(), Revision(8)));
     assert!(Arc::ptr_eq(&kept, decide(&new, &ask("globex")).unwrap().route), "other routes are shared");

@@ -15,13 +15,14 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::{Value, json};
 
 use holdfast_net::{Listener, Tasks};
-use holdfast_placement::residency::State;
+use holdfast_placement::residency::{ReplicaReport, Report, State};
 use holdfast_telemetry::{Clock, Collected, Registry, Sink};
 use holdfast_types::{Mono, TenantId};
 
 use crate::explain::explanation;
 use crate::probes;
 use crate::server::Gateway;
+use crate::table::PendingPin;
 
 /// Most connections to the admin port at a time.
 const CONNECTIONS: usize = 256;
@@ -185,10 +186,12 @@ fn table(gateway: &Gateway, query: &Query<'_>) -> Value {
             pins.map(|(model, v)| (model.name.to_string(), v.version.as_str().into())).collect();
         json!({ "tenant": tenant.name.as_str(), "subset": tenant.subset, "pins": pins })
     });
+    let report = if status.pending.is_empty() { None } else { Some(gateway.driver.report()) };
     let pending = status.pending.iter().map(|p| {
         json!({
             "tenant": p.change.tenant.as_str(), "model": p.change.model.as_str(), "to": p.change.version.as_str(),
             "waiting_for": p.waiting_for.iter().map(|r| r.as_str()).collect::<Vec<_>>(),
+            "obstacles": report.as_ref().map(|report| obstacles(gateway, report, p)).unwrap_or_default(),
         })
     });
     let failed = status.failed.as_ref().map(|f| {
@@ -200,12 +203,30 @@ fn table(gateway: &Gateway, query: &Query<'_>) -> Value {
         "oldest_revision_in_flight": gateway.tables.revisions.oldest().map(|r| r.0),
         "config": {
             "revision": status.config_revision.0, "failed": failed, "restart_needed": status.restart_needed,
+            "unsaved": status.unsaved,
         },
         "tenants_total": table.snapshot.tenant_count(),
         "tenants": tenants.collect::<Vec<_>>(),
         "next": next,
         "pending": pending.collect::<Vec<_>>(),
     })
+}
+
+/// What stands between a pin and the replicas that it waits for, where something is known: a load that fails, no room, a proof that failed.
+fn obstacles(gateway: &Gateway, report: &Report, pending: &PendingPin) -> Vec<Value> {
+    let fleet = &gateway.driver.fleet;
+    let (model, version) = (&pending.change.model, &pending.change.version);
+    let is_it = |ix| fleet.version(ix).is_some_and(|v| v.model == *model && v.version == *version);
+    let waits = |row: &&ReplicaReport| {
+        let replica = fleet.replica(row.replica);
+        replica.is_some_and(|r| pending.waiting_for.contains(&r.name))
+    };
+    let missing = report.replicas.iter().filter(waits).flat_map(|row| row.missing.iter().map(move |m| (row, m)));
+    let told = missing.filter(|(_, m)| is_it(m.version) && !m.why.is_empty()).filter_map(|(row, m)| {
+        let replica = fleet.replica(row.replica)?;
+        Some(json!({ "replica": replica.name.as_str(), "failures": m.failures, "why": m.why }))
+    });
+    told.collect()
 }
 
 fn usage(gateway: &Gateway, query: &Query<'_>) -> Value {

@@ -37,6 +37,13 @@ impl AnswerBody {
     }
 }
 
+impl AnswerBody {
+    /// Nothing of it, with the same exchange.
+    pub fn emptied(self) -> Self {
+        Self { kind: Kind::Whole(Bytes::new()), exchange: self.exchange }
+    }
+}
+
 impl Body for AnswerBody {
     type Data = Bytes;
     type Error = CutError;

@@ -60,6 +60,8 @@ pub struct Exchange {
     /// Time in which it could not be sent.
     pub wait: Duration,
     dispatched: Option<Mono>,
+    /// How much of `wait` had passed by then.
+    waited_before: Duration,
     answered: Option<Mono>,
     status: u16,
     error: Option<FailureKind>,
@@ -86,6 +88,7 @@ impl Exchange {
             bytes_out: 0,
             wait: Duration::ZERO,
             dispatched: None,
+            waited_before: Duration::ZERO,
             answered: None,
             status: 499,
             error: None,
@@ -102,7 +105,10 @@ impl Exchange {
     /// Notes that it is being sent to a replica.
     pub fn sending(&mut self, now: Mono) {
         self.attempts += 1;
-        self.dispatched.get_or_insert(now);
+        if self.dispatched.is_none() {
+            self.dispatched = Some(now);
+            self.waited_before = self.wait;
+        }
     }
 
     /// Notes that the replica's answer is complete.
@@ -151,7 +157,10 @@ impl Exchange {
     }
 
     fn outcome(&self, now: Mono) -> Outcome {
-        let upstream = self.dispatched.map(|from| self.answered.unwrap_or(now).since(from).saturating_sub(self.wait));
+        // Waits between attempts are no time of a model server.
+        let waited_since = self.wait.saturating_sub(self.waited_before);
+        let upstream =
+            self.dispatched.map(|from| self.answered.unwrap_or(now).since(from).saturating_sub(waited_since));
         Outcome {
             endpoint: self.endpoint,
             status: self.status,

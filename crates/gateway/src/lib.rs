@@ -8,6 +8,7 @@ mod answer;
 mod body;
 mod exchange;
 mod explain;
+mod fit;
 mod fleet;
 mod golden;
 mod headers;
@@ -22,5 +23,6 @@ mod stage;
 mod table;
 mod upstream_body;
 
+pub use fit::{FitError, check_fit};
 pub use server::{Gateway, Options, ServeError, Stopped, serve};
 pub use table::{Failed, PendingPin, PersistError, Reload, StartError, Status};

@@ -5,6 +5,7 @@
 //! runtime beside them.
 
 use std::convert::Infallible;
+use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -189,6 +190,10 @@ pub async fn serve(
         drain_handle.start();
         let _ = tokio::time::timeout(DRAIN_ACCEPT.min(drain_time / 4), &mut accepting).await;
     }
+    // From here on a client is refused at once, instead of waiting in the backlog for an answer that never comes.
+    for (stream, peer) in data.close() {
+        take_in(&gateway, &admission, &workers, stream, peer);
+    }
     Ok(drain_workers(&workers, drain_time).await)
 }
 
@@ -231,6 +236,7 @@ fn start_worker(index: usize) -> std::io::Result<WorkerHandle> {
 fn tend(handle: &mut WorkerHandle, gateway: &Arc<Gateway>) {
     let Some(mut receive) = handle.receive.take() else { return };
     let (worker, tasks, gateway) = (handle.worker.clone(), handle.tasks.clone(), gateway.clone());
+    handle.tasks.spawn(heartbeat());
     let connections = gateway.metrics.connections.get(["data"]);
     handle.tasks.spawn(async move {
         while let Some((stream, peer, permit)) = receive.recv().await {
@@ -239,6 +245,14 @@ fn tend(handle: &mut WorkerHandle, gateway: &Arc<Gateway>) {
             tasks.spawn(serving);
         }
     });
+}
+
+/// A timer that is always due soon. Without it, the deadline of a request on an idle worker is the earliest timer, and the runtime wakes itself by
+/// a system call to take note of that.
+async fn heartbeat() {
+    loop {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
 }
 
 /// Counts a worker's connection for as long as it lives, also if its task is dropped.
@@ -278,11 +292,24 @@ async fn answer(
     request: Request<Incoming>,
 ) -> Response<AnswerBody> {
     let is_h1 = request.version() < http::Version::HTTP_2;
+    let is_head = request.method() == http::Method::HEAD;
     let mut response = flow::handle(exchange, worker, request).await;
+    if is_head {
+        response = without_body(response);
+    }
     if is_h1 && on.is_closing() {
         response.headers_mut().insert(http::header::CONNECTION, http::HeaderValue::from_static("close"));
     }
     response
+}
+
+/// The answer to HEAD: the length is told, the body is not sent. For HTTP/2 nobody else leaves it out.
+fn without_body(response: Response<AnswerBody>) -> Response<AnswerBody> {
+    let (mut parts, body) = response.into_parts();
+    if let Some(length) = http_body::Body::size_hint(&body).exact() {
+        parts.headers.insert(http::header::CONTENT_LENGTH, length.into());
+    }
+    Response::from_parts(parts, body.emptied())
 }
 
 fn serve_options(gateway: &Gateway) -> ServeOptions {
@@ -319,34 +346,36 @@ fn raw_answer(status: &str, kind: FailureKind, detail: &str, fields: &str) -> By
     [head.into_bytes(), body].concat().into()
 }
 
-/// Accepts for ever; each connection goes to the worker that has the fewest.
+/// Accepts for ever.
 async fn accept_loop(gateway: &Gateway, listener: &Listener, admission: &Admission, workers: &[WorkerHandle]) {
     loop {
         let (stream, peer) = listener.accept().await;
-        admission.set_limits(gateway.tables.load().settings.admission);
-        let permit = match admission.admit(peer.ip()) {
-            Ok(permit) => permit,
-            Err(refused) => {
-                gateway.metrics.connections_refused.get([refused.as_str()]).inc();
-                gateway.metrics.error(FailureKind::ConnectionLimited);
-                // Best effort: who is refused is not waited for.
-                let why = "too many connections";
-                let _ = stream.try_write(&raw_answer(
-                    "429 Too Many Requests",
-                    FailureKind::ConnectionLimited,
-                    why,
-                    "retry-after: 1\r\n",
-                ));
-                continue;
-            }
-        };
-        let fewest = workers.iter().min_by_key(|w| w.worker.connections.load(Relaxed));
-        let (Some(handle), Ok(stream)) = (fewest, stream.into_std()) else { continue };
-        handle.worker.connections.fetch_add(1, Relaxed);
-        if handle.connections.try_send((stream, peer, permit)).is_err() {
-            handle.worker.connections.fetch_sub(1, Relaxed);
-            gateway.metrics.connections_refused.get(["backlog"]).inc();
+        take_in(gateway, admission, workers, stream, peer);
+    }
+}
+
+/// Hands a connection to the worker that has the fewest, or refuses it.
+fn take_in(gateway: &Gateway, admission: &Admission, workers: &[WorkerHandle], stream: TcpStream, peer: SocketAddr) {
+    admission.set_limits(gateway.tables.load().settings.admission);
+    let permit = match admission.admit(peer.ip()) {
+        Ok(permit) => permit,
+        Err(refused) => {
+            gateway.metrics.connections_refused.get([refused.as_str()]).inc();
+            gateway.metrics.error(FailureKind::ConnectionLimited);
+            // Best effort: who is refused is not waited for.
+            let (kind, why) = (FailureKind::ConnectionLimited, "too many connections");
+            let answer = raw_answer("429 Too Many Requests", kind, why, "retry-after: 1\r\n");
+            // Not through the runtime, which has not heard yet that the socket can be written to.
+            let _ = stream.into_std().and_then(|mut stream| stream.write(&answer));
+            return;
         }
+    };
+    let fewest = workers.iter().min_by_key(|w| w.worker.connections.load(Relaxed));
+    let (Some(handle), Ok(stream)) = (fewest, stream.into_std()) else { return };
+    handle.worker.connections.fetch_add(1, Relaxed);
+    if handle.connections.try_send((stream, peer, permit)).is_err() {
+        handle.worker.connections.fetch_sub(1, Relaxed);
+        gateway.metrics.connections_refused.get(["backlog"]).inc();
     }
 }
 
@@ -367,3 +396,6 @@ async fn housekeeping(gateway: Arc<Gateway>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -37,8 +37,8 @@ async fn ask(args: &AdminArgs, path: &str, tasks: Tasks) -> Result<Value, Failur
         let token = std::fs::read_to_string(file)
             .map_err(|e| Failure::wrong(format!("the token file {} cannot be read: {e}", file.display())))?;
         let value = HeaderValue::from_str(&format!("Bearer {}", token.trim()));
-        fetch =
-            fetch.with_authorization(value.map_err(|_| Failure::wrong("the token has a character that no token has"))?);
+        let value = value.map_err(|_| Failure::wrong("the token has a character that no token has"))?;
+        fetch = fetch.with_field(http::header::AUTHORIZATION, value);
     }
     let answer = fetch.fetch(Method::GET, path, Bytes::new(), PATIENCE).await.map_err(|error| {
         Failure::failed(format!("no gateway answers at {}: {error}\nis it running, and is --admin right?", args.admin))

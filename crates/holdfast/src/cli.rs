@@ -55,7 +55,7 @@ pub enum Command {
     /// Show what Holdfast does, on this machine, in about a minute.
     Demo(DemoArgs),
     /// Run a small model server, for drills and tests.
-    ModelServer(Box<holdfast_model_server::Options>),
+    ModelServer(Box<ModelServerArgs>),
     /// Print shell completions.
     Completions {
         /// For which shell.
@@ -134,6 +134,17 @@ pub enum TableCommand {
 pub enum PinCommand {
     /// List the pins in force.
     List(AdminArgs),
+}
+
+/// How to run a model server.
+#[derive(Debug, Args)]
+pub struct ModelServerArgs {
+    /// Write small sample versions of a model into the repository, and end.
+    #[arg(long, value_name = "MODEL:VERSION,VERSION...")]
+    pub sample: Option<String>,
+    /// The server.
+    #[command(flatten)]
+    pub options: holdfast_model_server::Options,
 }
 
 /// How to run the demo.

@@ -1,7 +1,7 @@
 //! The only place that prints.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 
 /// Prints a line to standard output. A reader that has gone away (`| head`) is no error.
 pub fn say(text: &str) {
@@ -11,6 +11,11 @@ pub fn say(text: &str) {
 /// Prints a line to standard error.
 pub fn complain(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// Whether what is printed is drawn by a terminal.
+pub fn is_terminal() -> bool {
+    std::io::stdout().is_terminal()
 }
 
 /// A table without lines around it, for terminals and pipes alike. The last column is not padded.

@@ -16,6 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
+use holdfast_testkit::http::Client;
 use holdfast_testkit::{Holdfast, Metrics, ModelServer, eventually};
 use operation_support::{ask, binary, model_server, repository, served, versions};
 
@@ -58,7 +59,7 @@ impl Draw {
 fn config(slow: &ModelServer, streams: &ModelServer, loads: &ModelServer) -> String {
     let pool = |name: &str, server: &ModelServer| {
         format!(
-            "  - name: {name}\n    residency: repository\n    connections: {{ idle: 300ms, warm: 0 }}\n    \
+            "  - name: {name}\n    protocol: open-inference\n    residency: repository\n    connections: {{ idle: 300ms, warm: 0 }}\n    \
              health: {{ interval: 200ms, timeout: 200ms, fall: 100 }}\n    \
              replicas: [{{ name: {name}-1, url: \"{}\", memory: 24GiB }}]\n",
             server.url()
@@ -230,13 +231,13 @@ async fn clients_that_leave_at_any_moment_leave_nothing_behind() {
     let streams = model_server(&repository, "stream-1", &["--fault", chunks]).await;
     let loads = model_server(&repository, "cold-1", &["--load-time", "150ms"]).await;
     let servers = [&slow, &streams, &loads];
-    let holdfast = Holdfast::start(binary(), &config(&slow, &streams, &loads)).await;
+    let mut holdfast = Holdfast::start(binary(), &config(&slow, &streams, &loads)).await;
     for model in ["slow", "stream", "cold"] {
         assert_eq!(served(&holdfast, "acme", &format!("/v2/models/{model}/infer")).await, "1");
     }
     // The test's own client keeps connections: it is replaced, so that every count has to be zero.
     let addr = holdfast.data.addr();
-    let holdfast = Holdfast { data: holdfast_testkit::http::Client::new(addr), ..holdfast };
+    holdfast.data = Client::new(addr);
     settled(&holdfast, &servers).await;
 
     all_leave(addr).await;
@@ -264,7 +265,7 @@ async fn a_load_that_nobody_waits_for_any_more_ends_and_the_next_request_finds_t
     let repository = repository(&["cold"], &["1", "2"]);
     let server = model_server(&repository, "r1", &["--load-time", "300ms"]).await;
     let config = format!(
-        "auth: {{ trusted_header: x-tenant }}\npools:\n  - {{ name: p, residency: repository, replicas: \
+        "auth: {{ trusted_header: x-tenant }}\npools:\n  - {{ name: p, protocol: open-inference, residency: repository, replicas: \
          [{{ name: r1, url: \"{}\", memory: 24GiB }}] }}\nmodels:\n  - {{ name: cold, pool: p, versions: {} }}\ntenants:\n  \
          - {{ name: acme, subset: 1, pins: {{ cold: \"1\" }}, allow: {{ cold: [\"2\"] }} }}\n",
         server.url(),
@@ -273,7 +274,8 @@ async fn a_load_that_nobody_waits_for_any_more_ends_and_the_next_request_finds_t
     let holdfast = Holdfast::start(binary(), &config).await;
     assert_eq!(served(&holdfast, "acme", "/v2/models/cold/infer").await, "1");
     let path = "/v2/models/cold/versions/2/infer";
-    let leaves = tokio::time::timeout(Duration::from_millis(100), holdfast.infer("acme", path, &ask("coffee")));
+    let body = ask("coffee");
+    let leaves = tokio::time::timeout(Duration::from_millis(100), holdfast.infer("acme", path, &body));
     assert!(leaves.await.is_err(), "the load takes longer than this client stays");
     eventually("nobody to wait", Duration::from_secs(10), async || {
         let metrics = holdfast.metrics().await;

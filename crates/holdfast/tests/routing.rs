@@ -65,7 +65,7 @@ async fn a_client_may_name_its_pin_and_what_it_is_allowed_and_nothing_else() {
 #[tokio::test]
 async fn what_cannot_be_resolved_is_refused_by_kind_and_never_judged_by_something_else() {
     let fleet = Fleet::start((1, &[]), 3, tenants(), |_| {}).await;
-    fleet.infer("acme").await.expect(200);
+    let _ = fleet.infer("acme").await.expect(200);
     let before = fleet.executions().await;
     let v = |rest: &str| format!("/v2/models/screen/versions/{rest}");
     for (tenant, path, status, kind) in [
@@ -153,11 +153,13 @@ async fn a_replica_that_is_added_while_serving_gets_its_keys_within_a_reload() {
     let mut fleet = Fleet::start(
         (3, &[]),
         1,
-        json!((0..20).map(|t| json!({"name": format!("t{t}"), "pins": {"screen": "1"}})).collect::<Vec<_>>()),
+        json!(
+            (0..20).map(|t| json!({"name": format!("t{t}"), "subset": 1, "pins": {"screen": "1"}})).collect::<Vec<_>>()
+        ),
         |config| drop(config["pools"][0]["replicas"].as_array_mut().unwrap().pop()),
     )
     .await;
-    fleet.infer("t0").await.expect(200);
+    let _ = fleet.infer("t0").await.expect(200);
     let before = fleet.revision().await;
     let url = fleet.servers[2].url();
     fleet.edit(|config| {
@@ -202,4 +204,40 @@ async fn a_replica_at_a_new_address_keeps_its_keys() {
     }
     let stats = fleet.servers[3].stats().await;
     assert_eq!(fleet::executions(&stats), before.iter().filter(|r| *r == "r2").count() as u64);
+}
+
+#[tokio::test]
+async fn what_is_gone_from_the_file_is_gone_after_one_reload_and_a_bad_file_changes_nothing() {
+    let mut fleet = Fleet::start((3, &[]), 3, tenants(), |_| {}).await;
+    let _ = fleet.infer("globex").await.expect(200);
+    let before = fleet.revision().await;
+    fleet.edit(|config| {
+        drop(config["tenants"].as_array_mut().unwrap().remove(1));
+        config["tenants"][0]["allow"] = json!({});
+        drop(config["pools"][0]["replicas"].as_array_mut().unwrap().remove(0));
+    });
+    let after = eventually("the reload", PATIENCE, async || {
+        let table = fleet.gateway.admin_get("/v1/table").await;
+        (table["tenants_total"] == 3).then(|| table["revision"].as_u64().unwrap())
+    })
+    .await;
+    assert!(after > before);
+    let explicit = "/v2/models/screen/versions/3/infer";
+    assert_eq!(fleet.infer("globex").await.expect(403).header("x-holdfast-error"), "forbidden");
+    let refused = fleet.gateway.infer("acme", explicit, &probe()).await.expect(403);
+    assert_eq!(refused.header("x-holdfast-error"), "version_not_allowed");
+    for _ in 0..10 {
+        assert_ne!(fleet.infer("acme").await.expect(200).header("x-holdfast-replica"), "r1");
+    }
+
+    fleet.edit(|config| config["tenants"][0]["pins"]["screen"] = json!("latest"));
+    let failed = eventually("the refusal", PATIENCE, async || {
+        let table = fleet.gateway.admin_get("/v1/table").await;
+        table["config"]["failed"]["faults"].as_str().map(str::to_owned)
+    })
+    .await;
+    assert!(failed.contains("latest") && failed.contains("tenants[0].pins.screen"), "{failed}");
+    assert_eq!(fleet.revision().await, after, "the table in force is as it was");
+    let _ = fleet.infer("acme").await.expect(200);
+    assert_eq!(fleet.gateway.metrics().await.sum("holdfast_config_error", &[]), 1.0);
 }

@@ -16,11 +16,15 @@ pub struct ConnState {
     /// Milliseconds from `origin` to the last change of phase or end of a request.
     since: AtomicU64,
     active: AtomicU32,
-    /// The reader has met a head that it refuses.
-    refused: AtomicBool,
+    /// Requests begun so far.
+    begun: AtomicU64,
+    /// How many heads came before one that the reader refuses. [`NONE_REFUSED`] while there is none.
+    refused_after: AtomicU64,
     /// The next answer should be the last on this connection.
     closing: AtomicBool,
 }
+
+const NONE_REFUSED: u64 = u64::MAX;
 
 impl Default for ConnState {
     fn default() -> Self {
@@ -29,7 +33,8 @@ impl Default for ConnState {
             phase: AtomicU8::new(Phase::Idle as u8),
             since: AtomicU64::new(0),
             active: AtomicU32::new(0),
-            refused: AtomicBool::new(false),
+            begun: AtomicU64::new(0),
+            refused_after: AtomicU64::new(NONE_REFUSED),
             closing: AtomicBool::new(false),
         }
     }
@@ -65,12 +70,18 @@ impl ConnState {
         self.origin.elapsed()
     }
 
-    pub(crate) fn set_refused(&self) {
-        self.refused.store(true, Ordering::Relaxed);
+    pub(crate) fn set_refused(&self, heads_before: u64) {
+        self.refused_after.store(heads_before, Ordering::Relaxed);
     }
 
     pub(crate) fn is_refused(&self) -> bool {
-        self.refused.load(Ordering::Relaxed)
+        self.refused_after.load(Ordering::Relaxed) != NONE_REFUSED
+    }
+
+    /// Whether a head was refused and all requests before it have been answered.
+    pub(crate) fn is_refusal_due(&self) -> bool {
+        let before = self.refused_after.load(Ordering::Relaxed);
+        before != NONE_REFUSED && self.begun.load(Ordering::Relaxed) >= before && self.active() == 0
     }
 
     pub(crate) fn set_closing(&self) {
@@ -86,6 +97,7 @@ impl ConnState {
     /// Counts a request until the guard is dropped, with its answer.
     #[must_use]
     pub fn begin(self: &Arc<Self>) -> RequestGuard {
+        self.begun.fetch_add(1, Ordering::Relaxed);
         self.active.fetch_add(1, Ordering::Relaxed);
         RequestGuard(self.clone())
     }

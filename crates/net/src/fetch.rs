@@ -46,7 +46,7 @@ pub enum FetchError {
 pub struct Fetch {
     pool: Arc<ReplicaPool<Full<Bytes>>>,
     authority: Arc<str>,
-    authorization: Option<http::HeaderValue>,
+    fields: HeaderMap,
 }
 
 /// The largest answer that is read.
@@ -58,13 +58,13 @@ impl Fetch {
     /// A client that connects through `connector` and names `authority` in `host`.
     #[must_use]
     pub fn new(connector: Arc<Connector>, authority: &str, tasks: Tasks) -> Self {
-        Self { pool: ReplicaPool::new(connector, tasks), authority: authority.into(), authorization: None }
+        Self { pool: ReplicaPool::new(connector, tasks), authority: authority.into(), fields: HeaderMap::new() }
     }
 
-    /// The same, with an `authorization` field in every request.
+    /// The same, with this field in every request.
     #[must_use]
-    pub fn with_authorization(mut self, value: http::HeaderValue) -> Self {
-        self.authorization = Some(value);
+    pub fn with_field(mut self, name: header::HeaderName, value: http::HeaderValue) -> Self {
+        self.fields.insert(name, value);
         self
     }
 
@@ -87,8 +87,8 @@ impl Fetch {
             .header(header::HOST, &*self.authority)
             .header(header::CONTENT_TYPE, "application/json")
             .body(Full::new(body))?;
-        if let Some(value) = &self.authorization {
-            request.headers_mut().insert(header::AUTHORIZATION, value.clone());
+        for (name, value) in &self.fields {
+            request.headers_mut().insert(name, value.clone());
         }
         loop {
             let mut conn = self.pool.checkout(IDLE, most).await?;

@@ -4,15 +4,18 @@
 //! reader gives nothing more, and when the parser closes the connection the refusal is written in its place. So the parser never sees a
 //! refused head, and requests before it on the connection are answered as if it were not there.
 
+use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Sleep, sleep};
 
-use holdfast_codec::framing::{Monitor, Violation};
+use holdfast_codec::framing::{Monitor, Phase, Violation};
 
 use crate::conn::ConnState;
 
@@ -30,11 +33,21 @@ pub(crate) struct Guarded<S> {
     released: usize,
     refusal: Refusal,
     answer: Option<Bytes>,
+    linger: Option<Linger>,
+}
+
+/// How long, and for how many bytes, a connection is read on after its last answer.
+const LINGER: Duration = Duration::from_secs(2);
+const LINGER_BYTES: usize = 1 << 20;
+
+struct Linger {
+    until: Pin<Box<Sleep>>,
+    left: usize,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Guarded<S> {
     pub(crate) fn new(stream: S, first: BytesMut, monitor: Monitor, state: Arc<ConnState>, refusal: Refusal) -> Self {
-        let mut this = Self { stream, monitor, state, held: first, released: 0, refusal, answer: None };
+        let mut this = Self { stream, monitor, state, held: first, released: 0, refusal, answer: None, linger: None };
         this.check_held();
         this
     }
@@ -52,7 +65,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guarded<S> {
         self.state.set_phase(self.monitor.phase(holding));
         if let Some(violation) = violation {
             self.answer = Some((self.refusal)(violation));
-            self.state.set_refused();
+            self.state.set_refused(self.monitor.heads());
         }
     }
 
@@ -111,6 +124,24 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guarded<S> {
     }
 }
 
+impl<S: AsyncRead + AsyncWrite + Unpin> Guarded<S> {
+    /// Reads on for a while after the last answer when the client may still be sending: a socket that is closed with bytes unread resets the
+    /// connection, and the reset can overtake the answer (RFC 9112, 9.6).
+    fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut scratch = [0u8; 8192];
+        let linger = self.linger.get_or_insert_with(|| Linger { until: Box::pin(sleep(LINGER)), left: LINGER_BYTES });
+        while linger.left > 0 && linger.until.as_mut().poll(cx).is_pending() {
+            let mut read = ReadBuf::new(&mut scratch);
+            let ended = std::task::ready!(Pin::new(&mut self.stream).poll_read(cx, &mut read)).is_err();
+            if ended || read.filled().is_empty() {
+                break;
+            }
+            linger.left = linger.left.saturating_sub(read.filled().len());
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Guarded<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
@@ -119,7 +150,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Guarded<S> {
                 return Poll::Ready(Ok(()));
             }
             if this.state.is_refused() {
-                // The keeper shuts the connection down; it polls after every read.
+                // The keeper shuts the connection down once the requests before are answered; it polls after every read.
                 return Poll::Pending;
             }
             if this.held.is_empty() {
@@ -157,7 +188,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        std::task::ready!(self.poll_refusal(cx))?;
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        if self.linger.is_none() {
+            if self.state.is_refusal_due() {
+                std::task::ready!(self.poll_refusal(cx))?;
+            }
+            std::task::ready!(Pin::new(&mut self.stream).poll_shutdown(cx))?;
+            let is_quiet = self.monitor.phase(false) == Phase::Idle && !self.state.is_refused();
+            if is_quiet {
+                return Poll::Ready(Ok(()));
+            }
+        }
+        self.poll_linger(cx)
     }
 }

@@ -56,6 +56,23 @@ impl Listener {
     }
 }
 
+impl Listener {
+    /// Stops listening. Returns the connections that the system had taken and nobody had accepted; later ones are refused.
+    #[must_use]
+    pub fn close(self) -> Vec<(TcpStream, SocketAddr)> {
+        let Ok(socket) = self.socket.into_std() else { return Vec::new() };
+        let mut waiting = Vec::new();
+        // It does not block, so the first error is the end of the queue.
+        while let Ok((stream, peer)) = socket.accept() {
+            let is_set = stream.set_nonblocking(true).and_then(|()| stream.set_nodelay(true));
+            if let Ok(stream) = is_set.and_then(|()| TcpStream::from_std(stream)) {
+                waiting.push((stream, peer));
+            }
+        }
+        waiting
+    }
+}
+
 fn is_about_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)

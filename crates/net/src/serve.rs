@@ -43,6 +43,10 @@ pub struct ServeOptions {
     pub refusal: Refusal,
 }
 
+/// How much more than its bound an HTTP/2 head may have before the library refuses it, which it does without a word, and at four times that
+/// by ending the connection with all its streams. In between, the service answers for the one request.
+const H2_HEAD_ROOM: usize = 4;
+
 const H2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Serves one connection until it ends. Errors of the connection end it and are nobody's business.
@@ -105,8 +109,9 @@ async fn serve_h1<S, B>(
     let monitor = Monitor::new(options.head_limits);
     let io = TokioIo::new(Guarded::new(stream, first, monitor, state.clone(), options.refusal));
     let mut builder = http1::Builder::new();
-    // The keeper has the deadlines; the parser's own would count idle time as part of a head.
-    builder.header_read_timeout(None).max_headers(options.head_limits.fields.max(1)).pipeline_flush(true);
+    // The keeper has the deadlines; the parser's own would count idle time as part of a head. `pipeline_flush` stays off: it buffers answers
+    // without a bound, and forgets those that are not written yet when the connection closes with bytes unread.
+    builder.header_read_timeout(None).max_headers(options.head_limits.fields.max(1));
     builder.max_buf_size((options.head_limits.head * 2).max(64 * 1024));
     let conn = pin!(builder.serve_connection(io, service));
     keep(conn, |conn| conn.graceful_shutdown(), &options, drain, &state, true).await;
@@ -129,7 +134,7 @@ async fn serve_h2<S, B>(
     builder
         .timer(TokioTimer::new())
         .max_concurrent_streams(options.streams)
-        .max_header_list_size(u32::try_from(options.head_limits.head).unwrap_or(u32::MAX))
+        .max_header_list_size(u32::try_from(options.head_limits.head.saturating_mul(H2_HEAD_ROOM)).unwrap_or(u32::MAX))
         .keep_alive_interval(Some(Duration::from_secs(30)))
         .keep_alive_timeout(Duration::from_secs(20));
     let io = TokioIo::new(Prefixed { first, stream });
@@ -153,8 +158,9 @@ async fn keep<C, E>(
 {
     let seen = drain.clone();
     let mut draining = pin!(drain.wait());
-    let mut timer = pin!(tokio::time::sleep_until(Instant::now() + options.idle));
     let mut keeper = Keeper { options, state, is_h1, drain_since: None, shut_since: None, armed_for_head: false };
+    let now = Instant::now();
+    let mut timer = pin!(tokio::time::sleep_until(keeper.next_look(now, state.deadline(options.head, options.idle))));
     let mut first = true;
     poll_fn(|cx: &mut Context<'_>| {
         if conn.as_mut().poll(cx).is_ready() {
@@ -210,7 +216,7 @@ impl Keeper<'_> {
     /// Whether something has happened that the timer does not know of.
     fn must_look(&self, draining: bool) -> bool {
         self.shut_since.is_none()
-            && (self.state.is_refused()
+            && (self.state.is_refusal_due()
                 || (draining && self.drain_since.is_none())
                 || (self.state.is_reading_head() && !self.armed_for_head))
     }
@@ -232,7 +238,11 @@ impl Keeper<'_> {
             None => quiet,
         };
         let too_old = self.options.max_age.is_some_and(|most| self.state.age() >= most);
-        let leave = self.state.is_refused() || too_old || (self.drain_since.is_some() && !self.is_h1);
+        if too_old {
+            // In HTTP/1.1 the next answer says so: a request may be on its way.
+            self.state.set_closing();
+        }
+        let leave = self.state.is_refusal_due() || (!self.is_h1 && (too_old || self.drain_since.is_some()));
         match quiet {
             // In the middle of a head there is nothing to finish.
             Some(at) if at <= now && self.armed_for_head => Verdict::Kill,
@@ -250,7 +260,8 @@ impl Keeper<'_> {
     fn next_look(&self, now: Instant, quiet: Option<Instant>) -> Instant {
         // While a request is being answered nothing is due, but its end may make the grace of a drain due.
         let idle = quiet.unwrap_or(now + self.drain_since.map_or(self.options.idle, |_| Duration::from_millis(100)));
-        let age = self.options.max_age.map(|most| now + most.saturating_sub(self.state.age()));
+        let young = self.options.max_age.filter(|_| !self.state.is_closing());
+        let age = young.map(|most| now + most.saturating_sub(self.state.age()));
         age.map_or(idle, |at| idle.min(at))
     }
 }

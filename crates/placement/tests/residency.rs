@@ -309,12 +309,47 @@ fn a_version_that_returns_before_it_was_gone_stays() {
 }
 
 #[test]
+fn a_server_that_calls_ready_what_it_does_not_serve_is_believed_less_and_less() {
+    let mut w = world(1, 4, 1);
+    let believed = |w: &mut World| {
+        w.poll(0, &[0]);
+        w.settle(secs(0));
+        w.holds(0, 0)
+    };
+    assert!(believed(&mut w));
+    w.event(Event::Missing { replica: r(0), version: v(0) });
+    assert!(believed(&mut w), "once is a server that was told to unload and to load");
+    let mut waits = Vec::new();
+    for _ in 0..4 {
+        w.event(Event::Missing { replica: r(0), version: v(0) });
+        let begun = w.now;
+        while !believed(&mut w) {
+            w.advance(secs(1));
+        }
+        waits.push(w.now.since(begun));
+    }
+    assert_eq!(waits, [1, 2, 4, 8].map(secs));
+    assert_eq!(w.loads(), 0);
+    w.advance(secs(300));
+    w.event(Event::Missing { replica: r(0), version: v(0) });
+    assert!(believed(&mut w), "what is long past does not count");
+}
+
+#[test]
 fn too_many_waiters_are_shed() {
     let mut w = World::with(Settings { max_waiters: 2, ..Settings::default() }, 1, 4, 3, Mode::Guaranteed);
     let waiters = [0, 1, 2].map(|version| w.want(version, &[0], secs(30)));
     assert_eq!(waiters.map(|id| w.shed(id).map(|s| s.1)), [None, None, Some(Shed::TooManyWaiters)]);
-    let late = w.want(0, &[0], secs(0));
-    assert_eq!(w.shed(late).map(|s| s.1), Some(Shed::Deadline));
+}
+
+#[test]
+fn a_request_that_will_not_wait_is_answered_at_once_and_begins_the_load() {
+    let mut w = world(1, 4, 1);
+    let hasty = w.want(0, &[0], secs(0));
+    assert_eq!(w.shed(hasty).map(|s| s.1), Some(Shed::Deadline));
+    assert_eq!(w.machine.waiting(), 0);
+    w.settle(secs(1));
+    assert!(w.holds(0, 0), "the next one is served");
 }
 
 #[test]

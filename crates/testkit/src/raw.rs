@@ -102,9 +102,17 @@ impl RawClient {
     /// # Panics
     /// When the connection is refused.
     pub async fn connect(addr: SocketAddr) -> Self {
-        let stream = TcpStream::connect(addr).await.unwrap_or_else(|e| panic!("cannot connect to {addr}: {e}"));
+        Self::try_connect(addr).await.unwrap_or_else(|e| panic!("cannot connect to {addr}: {e}"))
+    }
+
+    /// Connects, where a refusal is part of the test.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub async fn try_connect(addr: SocketAddr) -> std::io::Result<Self> {
+        let stream = TcpStream::connect(addr).await?;
         let _ = stream.set_nodelay(true);
-        Self { stream, pending: Vec::new() }
+        Ok(Self { stream, pending: Vec::new() })
     }
 
     /// Writes bytes in one call. A peer that has closed is not an error here: the next read tells.

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use holdfast_config as config;
 use holdfast_placement::residency::{PoolIx, VersionIx};
@@ -43,8 +42,6 @@ pub struct VersionFacts {
     pub upstream_version: String,
     /// Declared size.
     pub size: Bytes,
-    /// Declared load time.
-    pub load_time: Option<Duration>,
     /// Digest that the replica must report.
     pub digest: Option<config::Digest>,
     /// Questions with known answers.
@@ -66,7 +63,6 @@ impl VersionFacts {
             upstream_model: pool.upstream.model.render(name, text),
             upstream_version: pool.upstream.version.render(name, text),
             size: version.size.unwrap_or_default(),
-            load_time: version.load_time,
             digest: version.digest,
             golden: version.golden.clone(),
         }

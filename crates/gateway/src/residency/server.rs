@@ -25,9 +25,10 @@ pub(super) enum CallError {
 }
 
 impl CallError {
-    /// Whether the server answered, but refused for a reason that will not pass by itself.
+    /// Whether the server answered, but refused for a reason that will not pass by itself. A 400 is none: Triton and MLServer answer it for
+    /// whatever went wrong while loading, a full disk among them.
     pub(super) fn is_permanent(&self) -> bool {
-        matches!(self, Self::Status(400 | 404 | 405 | 422, _))
+        matches!(self, Self::Status(404 | 405 | 422, _))
     }
 }
 

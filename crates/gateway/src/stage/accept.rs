@@ -4,8 +4,9 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use http::request::Parts;
-use http::{HeaderMap, Method};
+use http::{HeaderMap, Method, Version};
 
+use holdfast_codec::framing::HeadLimits;
 use holdfast_codec::oip::{ModelOp, Target};
 use holdfast_types::{Failure, FailureKind};
 
@@ -43,6 +44,9 @@ pub fn accept(parts: &Parts, has_body: bool, settings: &Settings) -> Result<Aske
     if parts.uri.path_and_query().map_or(0, |p| p.as_str().len()) > settings.target {
         return Err(Failure::new(FailureKind::TooLarge, "the request target is too long").with_status(431));
     }
+    if parts.version == Version::HTTP_2 && !fits(parts, &settings.head_limits) {
+        return Err(Failure::new(FailureKind::TooLarge, "the request head is too large").with_status(431));
+    }
     if parts.method == Method::CONNECT {
         return Err(method_not_allowed());
     }
@@ -76,6 +80,12 @@ pub fn accept(parts: &Parts, has_body: bool, settings: &Settings) -> Result<Aske
         },
     };
     if read { Ok(asked) } else { Err(method_not_allowed()) }
+}
+
+/// Whether an HTTP/2 head is within the bounds, by the size that RFC 9113 (6.5.2) gives a field. HTTP/1.1 heads are checked as they are read.
+fn fits(parts: &Parts, limits: &HeadLimits) -> bool {
+    let sizes = parts.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 32);
+    parts.headers.len() <= limits.fields && sizes.sum::<usize>() <= limits.head
 }
 
 fn method_not_allowed() -> Failure {

@@ -16,7 +16,7 @@ use holdfast_codec::oip::{self, ModelOp};
 use holdfast_net::{Checkout, ReplicaConn};
 use holdfast_placement::health::HealthEvent;
 use holdfast_telemetry::Clock;
-use holdfast_types::{Failure, FailureKind, Mono};
+use holdfast_types::{Failure, FailureKind, ModelName, Mono};
 
 use super::payload::Payload;
 use crate::answer::{Fault, Passing, Reading, join};
@@ -344,7 +344,9 @@ impl One<'_> {
         let Some(object) = value.as_object_mut() else { return Err(broken("the replica's metadata is no object")) };
         let name = object.get("name").and_then(serde_json::Value::as_str);
         if name.is_some_and(|name| name != expected.upstream_model) {
-            let fault = format!("metadata is of {:?} where {:?} was asked", name, expected.upstream_model);
+            // What is no name may be a copy of the request, and is not repeated.
+            let told = name.filter(|name| ModelName::check(name).is_ok());
+            let fault = format!("metadata is of {told:?} where {:?} was asked", expected.upstream_model);
             return Err(self.wrong_version(&fault));
         }
         object.insert("name".to_owned(), expected.model.clone().into());

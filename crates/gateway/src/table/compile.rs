@@ -76,6 +76,11 @@ fn keep_version(effective: &mut Config, old: Option<&Config>, model: &ModelName,
     }
 }
 
+/// The table of a configuration by itself.
+pub(crate) fn plain_input(config: &Config) -> TableInput {
+    compile(config, &Pins::new())
+}
+
 /// The table of a configuration, with some pins held at another version.
 pub(super) fn compile(config: &Config, held: &Pins) -> TableInput {
     let pools = config.pools.iter().map(|pool| PoolInput {

@@ -20,6 +20,7 @@ use super::persist::{PersistError, Persisted, StateFile};
 use super::revision::Revisions;
 use super::watch::Watch;
 use super::{Table, wanted};
+use crate::fit::{FitError, check_fit};
 use crate::residency::Driver;
 use crate::settings::Settings;
 
@@ -57,6 +58,8 @@ pub struct Status {
     pub pending: Vec<PendingPin>,
     /// Changes that only a restart brings in force.
     pub restart_needed: Vec<&'static str>,
+    /// Why what is in force could not be saved, if it could not.
+    pub unsaved: Option<String>,
 }
 
 struct State {
@@ -66,7 +69,43 @@ struct State {
     /// The file's own configuration, without kept versions.
     desired: Arc<Config>,
     pending: Vec<PinChange>,
-    restart_needed: Vec<&'static str>,
+    /// What this process started with of the parts that it does not change while it runs.
+    fixed: Fixed,
+    unsaved: Option<String>,
+}
+
+/// The parts of a configuration that only a restart brings in force.
+#[derive(Clone, Debug, PartialEq)]
+struct Fixed {
+    listen: holdfast_config::Listen,
+    workers: Option<std::num::NonZeroU32>,
+    state: PathBuf,
+    log: holdfast_config::Log,
+    metrics: holdfast_config::Metrics,
+}
+
+impl Fixed {
+    fn of(config: &Config) -> Self {
+        Self {
+            listen: config.listen.clone(),
+            workers: config.workers,
+            state: config.state.clone(),
+            log: config.log.clone(),
+            metrics: config.metrics.clone(),
+        }
+    }
+
+    /// The names of those parts in which another one differs.
+    fn differing(&self, other: &Self) -> Vec<&'static str> {
+        let parts = [
+            ("listen", self.listen != other.listen),
+            ("workers", self.workers != other.workers),
+            ("state", self.state != other.state),
+            ("log", self.log != other.log),
+            ("metrics", self.metrics != other.metrics),
+        ];
+        parts.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
+    }
 }
 
 /// See the module.
@@ -88,6 +127,7 @@ impl Tables {
     /// # Errors
     /// The state folder cannot be used, or the table cannot be built.
     pub fn start(config: Config, driver: Arc<Driver>, metrics: Arc<GatewayMetrics>) -> Result<Arc<Self>, StartError> {
+        check_fit(&config)?;
         let file = StateFile::in_folder(&config.state)?;
         let saved = file.read()?.unwrap_or_default();
         let plan = plan(&config, None, &saved.pins);
@@ -97,9 +137,10 @@ impl Tables {
             offered: 1,
             taken: 1,
             failed: None,
+            fixed: Fixed::of(&config),
             desired: Arc::new(config),
             pending: plan.pending,
-            restart_needed: Vec::new(),
+            unsaved: None,
         };
         let this = Arc::new(Self {
             current: ArcSwap::from_pointee(table),
@@ -134,7 +175,8 @@ impl Tables {
             config_revision: Revision(state.taken),
             failed: state.failed.clone(),
             pending: pending.collect(),
-            restart_needed: state.restart_needed.clone(),
+            restart_needed: state.fixed.differing(&Fixed::of(&state.desired)),
+            unsaved: state.unsaved.clone(),
         }
     }
 
@@ -159,6 +201,7 @@ impl Tables {
                 let look = Clock::now() >= next_look;
                 if look {
                     next_look = Clock::now().after(Duration::from_millis(500));
+                    me.save_again();
                 }
                 if asked || (look && watch.changed()) {
                     me.offer(reload());
@@ -193,8 +236,8 @@ impl Tables {
     }
 
     fn adopt(&self, loaded: Loaded, number: Revision) -> Result<(), String> {
+        check_fit(&loaded.config).map_err(|e| e.to_string())?;
         let old = self.current.load_full();
-        let restart_needed = needs_restart(&old.config, &loaded.config);
         let Plan { effective, pending, input } = plan(&loaded.config, Some(&old.config), &pins_of(&old.snapshot));
         let revision = Revision(old.snapshot.revision().0 + 1);
         let table = build(&self.driver, effective, input, revision, &self.revisions).map_err(|e| e.to_string())?;
@@ -205,11 +248,11 @@ impl Tables {
             state.failed = None;
             state.desired = Arc::new(loaded.config);
             state.pending = pending;
-            state.restart_needed = restart_needed;
         }
         self.metrics.config_taken(number);
         tracing::info!(config_revision = number.0, revision = revision.0, "configuration taken");
-        self.published().map_err(|e| format!("the configuration is in force, but the state cannot be saved: {e}"))
+        self.publish();
+        Ok(())
     }
 
     /// Flips every pin whose new version is ready, all of them in one new table.
@@ -244,9 +287,7 @@ impl Tables {
         }
         self.state.lock().pending.retain(|change| !ready.contains(change));
         self.drop_kept_versions();
-        if let Err(error) = self.published() {
-            tracing::error!(%error, "the state cannot be saved");
-        }
+        self.publish();
     }
 
     fn is_ready(&self, table: &Table, change: &PinChange) -> bool {
@@ -277,7 +318,30 @@ impl Tables {
         let table = self.current.load_full();
         wanted::update(&self.driver, &table, &self.state.lock().pending.clone());
         self.metrics.table_revision.set_u64(table.snapshot.revision().0);
-        self.file.write(&Persisted { revision: table.snapshot.revision(), pins: pins_of(&table.snapshot) })
+        self.save()
+    }
+
+    /// The same for a table that is in force whether or not it can be saved.
+    fn publish(&self) {
+        if let Err(error) = self.published() {
+            tracing::error!(%error, "the state cannot be saved");
+        }
+    }
+
+    fn save(&self) -> Result<(), PersistError> {
+        let table = self.current.load_full();
+        let state = Persisted { revision: table.snapshot.revision(), pins: pins_of(&table.snapshot) };
+        let saved = self.file.write(&state);
+        self.state.lock().unsaved = saved.as_ref().err().map(ToString::to_string);
+        saved
+    }
+
+    /// What could not be saved is tried again, so that a disk that was full for a while costs nothing.
+    fn save_again(&self) {
+        let unsaved = self.state.lock().unsaved.is_some();
+        if unsaved && self.save().is_ok() {
+            tracing::info!("the state is saved after all");
+        }
     }
 }
 
@@ -287,6 +351,9 @@ pub enum StartError {
     /// The state folder.
     #[error(transparent)]
     State(#[from] PersistError),
+    /// Pins that are guaranteed do not fit.
+    #[error(transparent)]
+    Fit(#[from] FitError),
     /// The parts of the table do not fit together.
     #[error("the table cannot be built: {0}")]
     Build(#[from] holdfast_decide::BuildError),
@@ -323,15 +390,4 @@ fn build(
 
 fn stamp(revision: Revision) -> HeaderValue {
     HeaderValue::from(revision.0)
-}
-
-fn needs_restart(old: &Config, new: &Config) -> Vec<&'static str> {
-    let parts = [
-        ("listen", old.listen != new.listen),
-        ("workers", old.workers != new.workers),
-        ("state", old.state != new.state),
-        ("log", old.log != new.log),
-        ("metrics", old.metrics != new.metrics),
-    ];
-    parts.into_iter().filter(|(_, changed)| *changed).map(|(name, _)| name).collect()
 }

@@ -106,6 +106,9 @@ impl StateFile {
 
     fn replace(&self, bytes: &[u8]) -> io::Result<()> {
         use io::Write;
+        if let Some(folder) = self.path.parent() {
+            std::fs::create_dir_all(folder)?;
+        }
         let beside = self.path.with_extension("json.new");
         let mut file = std::fs::File::create(&beside)?;
         file.write_all(bytes)?;

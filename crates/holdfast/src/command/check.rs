@@ -10,6 +10,15 @@ use crate::output;
 /// Checks a file and prints what is wrong with it.
 pub fn run(args: &CheckArgs) -> Result<(), Failure> {
     let result = config_file::read(&args.file);
+    if let Ok(loaded) = &result
+        && let Err(error) = holdfast_gateway::check_fit(&loaded.config)
+    {
+        if args.output == Output::Json {
+            let fault = json!({ "file": args.file, "path": "pools", "reason": error.to_string() });
+            output::say(&json!({ "ok": false, "faults": [fault], "total": 1 }).to_string());
+        }
+        return Err(Failure::wrong(format!("{}: {error}", args.file.display())));
+    }
     match (result, args.output) {
         (Ok(loaded), Output::Table) => {
             if !loaded.warnings.is_empty() {

@@ -51,7 +51,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Table { what: TableCommand::Show(args) } => show::table(&args),
         Command::Pin { what: PinCommand::List(args) } => show::pins(&args),
         Command::Demo(args) => demo::run(&args),
-        Command::ModelServer(options) => model_server::run(*options),
+        Command::ModelServer(args) => model_server::run(*args),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "holdfast", &mut std::io::stdout());
             Ok(())

@@ -53,8 +53,10 @@ pub fn config(urls: &[String], count: usize, tenants: Value) -> Value {
         "workers": 2,
         "pools": [{
             "name": "main",
+            "protocol": "open-inference",
             "residency": "repository",
-            "health": {"interval": "500ms", "timeout": "500ms"},
+            // Without ease-in, so that replicas of equal load are equal.
+            "health": {"interval": "500ms", "timeout": "500ms", "ease_in": "0s"},
             "replicas": replicas.collect::<Vec<_>>(),
         }],
         "models": [{"name": "screen", "pool": "main", "versions": versions.collect::<Vec<_>>()}],

@@ -25,7 +25,7 @@ const STRICTER: [(&str, &str); 6] = [
     ("Transfer-Encoding with a param: chunked;custom_param", "as above"),
     ("International in URI", "a target has ASCII characters only (RFC 9112, 3.2); others are percent-encoded"),
     ("Empty URI", "a request line has a target (RFC 9112, 3)"),
-    ("Compliant URL", "not a path of the inference protocol, and not ASCII-safe for the parser"),
+    ("Compliant URL", "well-formed, but not a path of the inference protocol"),
 ];
 
 fn folder() -> Option<PathBuf> {
@@ -62,9 +62,12 @@ async fn play(rig: &Rig, case: &Case) -> u16 {
     let method = if case.method == "PUT" { "POST" } else { &case.method };
     let mut client = rig.raw().await;
     client.write(request(case, method)).await;
-    client.half_close().await;
     let answer = client.answer(method).await.unwrap_or_else(|e| panic!("{case:?}: {e}"));
-    let rest = client.rest().await.unwrap();
+    // Whatever the gateway has taken for a further request is answered before this one.
+    client.write("GET /livez HTTP/1.1\r\nhost: gateway\r\nconnection: close\r\n\r\n").await;
+    let rest = String::from_utf8(client.rest().await.unwrap()).unwrap();
+    let further = rest.matches("HTTP/1.1 ").count();
+    assert!(further == 0 || (further == 1 && rest.ends_with(r#"{"live":true}"#)), "{case:?}: {rest}");
     let received: Vec<_> = rig.stub.requests().into_iter().skip(before).filter(|r| is_ours(&r.path)).collect();
     assert!(received.len() <= 1, "{case:?}: {received:?}");
     for request in &received {
@@ -77,12 +80,14 @@ async fn play(rig: &Rig, case: &Case) -> u16 {
     match case.verdict.as_str() {
         "Severe" | "Ambiguous" if !is_merged => {
             assert_eq!(answer.status, 400, "{case:?}");
-            assert!(rest.is_empty(), "{case:?}: then {:?}", String::from_utf8_lossy(&rest));
+            assert_eq!(rest, "", "{case:?}");
             assert!(received.is_empty(), "{case:?} reached the replica as {received:?}");
         }
-        "Compliant" if !stricter => assert_eq!((answer.status, received.len()), (200, 1), "{case:?}: {}", answer.text()),
+        "Compliant" if !stricter => {
+            assert_eq!((answer.status, received.len()), (200, 1), "{case:?}: {}", answer.text())
+        }
         "Compliant" | "Acceptable" | "Severe" | "Ambiguous" => {
-            assert!(matches!(answer.status, 200 | 400), "{case:?}: {}", answer.status);
+            assert!(matches!(answer.status, 200 | 400 | 404), "{case:?}: {}", answer.status);
         }
         other => panic!("{case:?}: no such verdict: {other}"),
     }

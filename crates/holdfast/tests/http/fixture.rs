@@ -108,7 +108,9 @@ pub async fn start(config: &str) -> Holdfast {
 /// An inference as raw bytes, with further field lines, each ending in CR LF.
 pub fn post(fields: &str) -> String {
     let length = BODY.len();
-    format!("POST {INFER} HTTP/1.1\r\nhost: gateway\r\nx-tenant: acme\r\n{fields}content-length: {length}\r\n\r\n{BODY}")
+    format!(
+        "POST {INFER} HTTP/1.1\r\nhost: gateway\r\nx-tenant: acme\r\n{fields}content-length: {length}\r\n\r\n{BODY}"
+    )
 }
 
 /// A head without its blank line's company: the fields say how a body follows.

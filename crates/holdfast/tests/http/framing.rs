@@ -43,7 +43,8 @@ async fn a_request_with_both_lengths_is_refused_in_either_order() {
 async fn a_malformed_length_is_refused_and_two_equal_ones_are_merged() {
     let rig = Rig::plain().await;
     for value in ["+5", "0x5", "5,5", "5, 6", "-1", "5 5", "12345678901234567890", "", "5.0", "1e1"] {
-        refused(&rig, &format!("{}{{}}   ", head(&format!("POST {INFER}"), &format!("content-length: {value}\r\n")))).await;
+        refused(&rig, &format!("{}{{}}   ", head(&format!("POST {INFER}"), &format!("content-length: {value}\r\n"))))
+            .await;
     }
     let two = format!("content-length: {0}\r\ncontent-length: 3\r\n", BODY.len());
     refused(&rig, &format!("{}{BODY}", head(&format!("POST {INFER}"), &two))).await;
@@ -85,7 +86,8 @@ async fn other_ways_to_blur_a_head_are_refused() {
         format!("POST {INFER} http/1.1"),
         format!("POST {INFER} HTTP/0.9"),
     ] {
-        refused(&rig, &format!("{request_line}\r\nhost: gateway\r\nx-tenant: acme\r\ncontent-length: 2\r\n\r\n{{}}")).await;
+        refused(&rig, &format!("{request_line}\r\nhost: gateway\r\nx-tenant: acme\r\ncontent-length: 2\r\n\r\n{{}}"))
+            .await;
     }
     refused(&rig, &format!("POST {INFER} HTTP/1.1\r\nx-tenant: acme\r\ncontent-length: 2\r\n\r\n{{}}")).await;
     // What comes first need not be text at all: a TLS hello, for one, has to get an answer that a person can read.
@@ -130,7 +132,8 @@ async fn half_a_chunk_size_line_leaves_no_task_spinning() {
     let gateway = &rig.gateway;
     eventually("the connections to end", Duration::from_secs(10), async || {
         let metrics = gateway.metrics().await;
-        (metrics.sum("holdfast_in_flight", &[]) == 0.0 && metrics.sum("holdfast_connections", &[("listener", "data")]) <= 1.0)
+        (metrics.sum("holdfast_in_flight", &[]) == 0.0
+            && metrics.sum("holdfast_connections", &[("listener", "data")]) <= 1.0)
             .then_some(())
     })
     .await;
@@ -150,7 +153,8 @@ async fn an_upgrade_is_no_tunnel_and_what_follows_it_is_checked_like_any_request
                 .then(|| holdfast_testkit::Script::json(status, &serde_json::json!({"outputs": []})))
         })
         .await;
-        let upgrade = post("x-which: first\r\nconnection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n");
+        let upgrade =
+            post("x-which: first\r\nconnection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n");
         // The second request names no tenant: it must be refused for that, not passed on.
         let second = format!("POST {INFER}?second HTTP/1.1\r\nhost: gateway\r\ncontent-length: 2\r\n\r\n{{}}");
         let mut client = rig.raw().await;
@@ -244,7 +248,8 @@ async fn a_body_on_a_reading_method_never_reaches_a_replica() {
         assert_eq!(client.answer(method).await.unwrap().status, 200, "a body of no bytes is no body");
     }
     assert_eq!(rig.stub.executions(), 0);
-    let model_calls = rig.stub.requests().into_iter().filter(|r| r.path.starts_with(path) && !r.path.ends_with("/ready"));
+    let model_calls =
+        rig.stub.requests().into_iter().filter(|r| r.path.starts_with(path) && !r.path.ends_with("/ready"));
     for request in model_calls {
         assert_eq!((request.header("content-length"), request.body.len()), ("", 0), "{request:?}");
     }

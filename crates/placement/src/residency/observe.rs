@@ -6,7 +6,7 @@ use holdfast_types::{Bytes, Mono};
 
 use super::Residency;
 use super::effect::{Alarm, Effect};
-use super::event::{Op, Proof, ReplicaIx, VersionIx};
+use super::event::{LoadError, Op, Proof, ReplicaIx, VersionIx};
 use super::state::{Cx, Entry, OpKind, Phase, cut};
 
 impl Residency {
@@ -62,19 +62,36 @@ impl Residency {
         let shown = self.replicas.get(&replica).and_then(|r| r.entries.get(&version));
         if shown.is_some_and(|e| e.phase == Phase::Held) {
             self.remove_entry(cx, replica, version);
+            self.missed_again(cx, replica, version);
             self.forget_if_gone(version);
         }
+    }
+
+    /// One miss is a server that was told to unload. A second one soon after says that the server calls ready what it does not serve: each
+    /// belief costs a request a second attempt, so belief backs off like a load that fails.
+    fn missed_again(&mut self, cx: &mut Cx, replica: ReplicaIx, version: VersionIx) {
+        let memory = self.settings.backoff_max.saturating_mul(2);
+        let past = self.history.entry((replica, version)).or_default();
+        let recent = past.missed_at.is_some_and(|at| cx.now.since(at) <= memory);
+        past.misses = if recent { past.misses.saturating_add(1) } else { 1 };
+        past.missed_at = Some(cx.now);
+        let Some(failures) = past.misses.checked_sub(2) else { return };
+        past.failures = failures;
+        let text = "the server calls it ready, but answers requests that it is not loaded".to_owned();
+        self.load_failed(cx, replica, version, LoadError { text, permanent: false });
     }
 
     fn seen(&mut self, cx: &mut Cx, replica: ReplicaIx, version: VersionIx, started: Mono) {
         let Some(info) = self.versions.get(&version) else { return };
         let (size, removed) = (info.size(), info.removed);
-        let left_since = self.history.get(&(replica, version)).and_then(|h| h.left_at).is_some_and(|t| t >= started);
+        let past = self.history.get(&(replica, version));
+        let left_since = past.and_then(|h| h.left_at).is_some_and(|t| t >= started);
+        let doubted = past.is_some_and(|h| h.misses > 1 && h.retry_at > cx.now);
         let Some(r) = self.replicas.get_mut(&replica) else { return };
         match r.entries.get_mut(&version) {
             Some(entry) if entry.phase == Phase::Unknown => entry.enter(Phase::Unproven, cx.now),
             Some(_) => return,
-            None if left_since => return,
+            None if left_since || doubted => return,
             None => {
                 r.entries.insert(version, Entry::new(Phase::Unproven, cx.now, size));
             }

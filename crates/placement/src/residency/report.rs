@@ -109,7 +109,7 @@ pub struct HoldingReport {
     pub why: Option<String>,
 }
 
-/// One wanted version that a replica does not serve.
+/// One version that a replica does not serve although it is wanted there, or was asked for and could not be loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MissingReport {
     /// The version.
@@ -165,7 +165,10 @@ impl Residency {
             wanted: r.wanted.contains(version),
             why: entry.why.clone(),
         };
-        let missing = r.wanted.iter().filter(|v| r.entries.get(v).is_none_or(|e| e.phase != Phase::Held));
+        let failing = self.history.range((replica, VersionIx(0))..=(replica, VersionIx(u32::MAX)));
+        let failing = failing.filter(|((_, v), past)| past.failures > 0 && !r.wanted.contains(v)).map(|((_, v), _)| v);
+        let missing = r.wanted.iter().chain(failing);
+        let missing = missing.filter(|v| r.entries.get(v).is_none_or(|e| e.phase != Phase::Held));
         Some(ReplicaReport {
             replica,
             up: r.up,

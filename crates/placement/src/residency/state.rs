@@ -173,6 +173,9 @@ pub(super) struct History {
     pub(super) retry_at: Mono,
     pub(super) permanent: bool,
     pub(super) text: String,
+    /// Requests that found it missing although it was shown, each within twice the longest back-off of the one before.
+    pub(super) misses: u32,
+    pub(super) missed_at: Option<Mono>,
     /// When an unload of it last ended.
     pub(super) left_at: Option<Mono>,
     /// When it was last evicted to make room.
@@ -189,7 +192,9 @@ impl History {
     pub(super) fn stale(&self, now: Mono, window: Duration, backoff_max: Duration) -> bool {
         let past = |t: Option<Mono>| t.is_none_or(|t| now > t.after(window));
         let failed = self.failures > 0 && now <= self.retry_at.after(backoff_max);
+        let missed = self.missed_at.is_some_and(|at| now <= at.after(backoff_max.saturating_mul(2)));
         !failed
+            && !missed
             && !self.too_large
             && !self.no_room
             && past(self.left_at)

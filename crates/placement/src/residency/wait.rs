@@ -42,22 +42,16 @@ impl Residency {
             wake(cx, waiter, Outcome::Ready(replica));
             return taken_back;
         }
-        if let Some(why) = self.refusal(cx.now, deadline) {
-            wake(cx, waiter, self.shed(Duration::ZERO, why));
+        if self.waiters.len() >= self.settings.max_waiters {
+            wake(cx, waiter, self.shed(Duration::ZERO, Shed::TooManyWaiters));
             return taken_back;
         }
+        // Also with no budget at all: the load begins, or is kept in mind, and the waiter is answered by `expire_waiters` in this very step.
         let id = self.join(waiter, version, &candidates, deadline);
         self.advance(cx, id);
         self.decide(cx, id, waiter, deadline);
         self.unload_drained(cx);
         taken_back
-    }
-
-    fn refusal(&self, now: Mono, deadline: Mono) -> Option<Shed> {
-        if deadline <= now {
-            return Some(Shed::Deadline);
-        }
-        (self.waiters.len() >= self.settings.max_waiters).then_some(Shed::TooManyWaiters)
     }
 
     /// What hides to make room and is wanted again before it was drained goes back into service, and stays there for a thrash window: it is

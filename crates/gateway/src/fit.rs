@@ -1,0 +1,129 @@
+//! Whether the pins of pools with `memory: guaranteed` fit: each pinned version on every replica of its subset, each replica by itself.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use holdfast_config::{Config, MemoryPolicy};
+use holdfast_decide::{BuildError, Route, Snapshot};
+use holdfast_placement::fit::{Fit, Pin, fit};
+use holdfast_types::{Bytes, Revision, Weight};
+
+use crate::table::plain_input;
+
+/// Why pins cannot be guaranteed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FitError {
+    /// The table cannot be built at all.
+    Build(BuildError),
+    /// The arithmetic of one pool, in words.
+    Overflow {
+        /// The pool's name.
+        pool: String,
+        /// What is needed where, and what there is.
+        why: String,
+    },
+}
+
+impl fmt::Display for FitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Build(error) => error.fmt(f),
+            Self::Overflow { pool, why } => write!(f, "pool {pool} guarantees its pins, but they do not fit: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for FitError {}
+
+/// Checks every pool that guarantees its pins, over the real layout.
+///
+/// # Errors
+/// [`FitError`], for the first pool that does not fit.
+pub fn check_fit(config: &Config) -> Result<(), FitError> {
+    if config.pools.iter().all(|p| p.memory != MemoryPolicy::Guaranteed) {
+        return Ok(());
+    }
+    let snapshot = Snapshot::build(Revision(0), plain_input(config)).map_err(FitError::Build)?;
+    for (index, pool) in config.pools.iter().enumerate().filter(|(_, p)| p.memory == MemoryPolicy::Guaranteed) {
+        let members = snapshot.pools().get(index).map(|p| p.members.as_slice()).unwrap_or_default();
+        let memories: Vec<Option<Bytes>> = members
+            .iter()
+            .map(|name| pool.replicas.iter().find(|r| r.name == *name && r.weight > Weight(0)).and_then(|r| r.memory))
+            .collect();
+        let (sizes, routes) = pinned(config, &snapshot, u32::try_from(index).unwrap_or(u32::MAX));
+        let pins: Vec<Pin<'_>> = routes
+            .iter()
+            .map(|(version, route)| Pin { version: *version, order: &route.order, k: usize::from(route.subset) })
+            .collect();
+        let answer = fit(&memories, &sizes, &pins);
+        if !answer.fits() {
+            let why = arithmetic(&answer, members.iter().map(|m| m.as_str()));
+            return Err(FitError::Overflow { pool: pool.name.to_string(), why });
+        }
+    }
+    Ok(())
+}
+
+/// The distinct pinned versions' sizes, and a route for every pin with its version's index.
+fn pinned(config: &Config, snapshot: &Snapshot, pool: u32) -> (Vec<Bytes>, Vec<(u32, Route)>) {
+    let mut sizes = Vec::new();
+    let mut index = BTreeMap::new();
+    let mut routes = Vec::new();
+    for tenant in snapshot.tenants() {
+        for (model, version) in snapshot.pins(tenant).filter(|(model, _)| model.pool == pool) {
+            let key = (model.name.clone(), version.version.clone());
+            let at = *index.entry(key).or_insert_with(|| {
+                let declared = config.models.iter().find(|m| m.name == model.name);
+                let size = declared.and_then(|m| m.versions.iter().find(|v| v.version == version.version)?.size);
+                sizes.push(size.unwrap_or_default());
+                u32::try_from(sizes.len() - 1).unwrap_or(u32::MAX)
+            });
+            routes.push((at, snapshot.route_for(tenant, model, version)));
+        }
+    }
+    (sizes, routes)
+}
+
+fn arithmetic<'a>(fit: &Fit, names: impl Iterator<Item = &'a str>) -> String {
+    let names: Vec<&str> = names.collect();
+    let total = match fit.memory {
+        Some(memory) => format!("{} needed of {} in all", fit.needed, memory),
+        None => format!("{} needed in all", fit.needed),
+    };
+    let over = fit.overflows().filter_map(|(replica, _)| {
+        let at = replica as usize;
+        let row = fit.replicas.get(at)?;
+        let memory = row.memory.unwrap_or_default();
+        Some(format!("{} is to hold {} versions of {} in {memory}", names.get(at)?, row.versions.len(), row.needed))
+    });
+    let over: Vec<String> = over.take(5).collect();
+    format!("{total}; {}", over.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_config::{Source, load};
+
+    fn config(memory: &str, size: &str) -> Config {
+        let text = format!(
+            "auth: {{ trusted_header: x-tenant }}\n\
+             pools:\n  - name: p\n    protocol: open-inference\n    residency: repository\n    memory: guaranteed\n\
+             \x20   replicas:\n      - {{ name: r1, url: \"http://127.0.0.1:1\", memory: {memory} }}\n\
+             models:\n  - name: m\n    pool: p\n    versions:\n      - {{ version: \"1\", size: {size} }}\n\
+             \x20     - {{ version: \"2\", size: {size} }}\n\
+             tenants:\n  - {{ name: a, subset: 1, pins: {{ m: \"1\" }} }}\n  - {{ name: b, subset: 1, pins: {{ m: \"2\" }} }}\n\
+             \x20 - {{ name: c, subset: 1, pins: {{ m: \"2\" }} }}\n"
+        );
+        load(&Source::text("c.yaml", &text)).unwrap().config
+    }
+
+    #[test]
+    fn pins_fit_to_the_byte_or_are_refused_with_the_arithmetic() {
+        assert_eq!(check_fit(&config("4GiB", "2GiB")), Ok(()));
+        let refused = check_fit(&config("4095MiB", "2GiB")).unwrap_err().to_string();
+        let want = "pool p guarantees its pins, but they do not fit: 4GiB needed of 4095MiB in all; \
+                    r1 is to hold 2 versions of 4GiB in 4095MiB";
+        assert_eq!(refused, want);
+    }
+}

@@ -1,0 +1,321 @@
+//! The configuration of a running gateway: taken whole or not at all, at once, and visible which one is in force.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod operation_support;
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use holdfast_testkit::wait::always;
+use holdfast_testkit::{Holdfast, ModelServer, Proc, TempDir, eventually};
+use operation_support::{ask, binary, model_server, offered, one_pool, repository, served, tenant};
+
+const INFER: &str = "/v2/models/screen/infer";
+
+/// A gateway with two servers and one tenant. The parts of its file are kept, so that a test can put them together anew.
+struct World {
+    holdfast: Holdfast,
+    head: String,
+    servers: Vec<ModelServer>,
+    /// Configurations offered so far.
+    offered: u64,
+    _repository: TempDir,
+}
+
+impl World {
+    async fn new() -> Self {
+        let repository = repository(&["screen", "rank"], &["1", "2", "3"]);
+        let servers = vec![model_server(&repository, "r1", &[]).await, model_server(&repository, "r2", &[]).await];
+        let head = one_pool(&servers.iter().collect::<Vec<_>>(), &["1", "2", "3"]);
+        let config = format!("{head}tenants:\n{}", tenant("acme", "1"));
+        let holdfast = Holdfast::start(binary(), &config).await;
+        assert_eq!(served(&holdfast, "acme", INFER).await, "1");
+        Self { holdfast, head, servers, offered: 1, _repository: repository }
+    }
+
+    /// Writes a file, says so by a signal, and waits for the decision. The file's own change may be noticed first: then the signal reads
+    /// the same file again, which changes nothing that a test looks at.
+    async fn offer(&mut self, text: &str) -> bool {
+        let text = text.to_owned();
+        self.holdfast.edit_config(|_| text);
+        self.holdfast.proc.sighup();
+        let before = self.offered as f64;
+        let decided = eventually("a decision", Duration::from_secs(15), async || {
+            let decided = self.holdfast.metrics().await.sum("holdfast_config_reload_total", &[]);
+            (decided > before).then_some(decided)
+        })
+        .await;
+        self.offered = decided as u64;
+        offered(&self.holdfast, self.offered).await
+    }
+
+    async fn status(&self, tenant: &str) -> u16 {
+        self.holdfast.infer(tenant, INFER, &ask("coffee")).await.status.as_u16()
+    }
+
+    /// The revision that the answer, the admin view and the metrics tell; all three have to agree.
+    async fn revision(&self) -> u64 {
+        eventually("one revision everywhere", Duration::from_secs(10), async || {
+            let answer = self.holdfast.infer("acme", INFER, &ask("coffee")).await.expect(200);
+            let stamped: u64 = answer.header("x-holdfast-revision").parse().unwrap();
+            let shown = self.holdfast.admin_get("/v1/table").await["revision"].as_u64().unwrap();
+            let counted = self.holdfast.metrics().await.sum("holdfast_table_revision", &[]);
+            (stamped == shown && counted == shown as f64).then_some(shown)
+        })
+        .await
+    }
+}
+
+#[tokio::test]
+async fn a_changed_file_is_taken_by_itself_and_one_revision_is_told_everywhere() {
+    let mut world = World::new().await;
+    let before = world.revision().await;
+    let added = format!("{}tenants:\n{}{}", world.head, tenant("acme", "1"), tenant("globex", "2"));
+    world.holdfast.edit_config(|_| added);
+    assert_eq!(served(&world.holdfast, "globex", INFER).await, "2");
+    let after = world.revision().await;
+    assert!(after > before, "{before} then {after}");
+
+    let removed = format!("{}tenants:\n{}", world.head, tenant("acme", "1"));
+    world.holdfast.edit_config(|_| removed);
+    eventually("the removed tenant to be refused", Duration::from_secs(10), async || {
+        (world.status("globex").await == 403).then_some(())
+    })
+    .await;
+    let table = world.holdfast.admin_get("/v1/table").await;
+    assert_eq!(table["tenants_total"], 1, "{table}");
+    always("refused from then on", Duration::from_millis(300), async || world.status("globex").await == 403).await;
+    assert!(world.revision().await > after);
+}
+
+#[tokio::test]
+async fn tenants_models_replicas_and_pools_come_and_go_by_a_signal() {
+    let mut world = World::new().await;
+    let second = world.servers[1].url();
+    let more = format!(
+        "{}  - {{ name: rank, pool: other, versions: [{{ version: \"1\", size: 2GiB }}] }}\ntenants:\n{}  \
+         - {{ name: globex, subset: 1, pins: {{ rank: \"1\", screen: \"3\" }} }}\n",
+        world.head.replace(
+            "models:\n",
+            &format!(
+                "  - name: other\n    protocol: open-inference\n    residency: repository\n    \
+                 replicas: [{{ name: o1, url: \"{second}\", memory: 24GiB }}]\nmodels:\n"
+            )
+        ),
+        tenant("acme", "1"),
+    );
+    assert!(world.offer(&more).await, "a pool, a model and a tenant are added");
+    assert_eq!(served(&world.holdfast, "globex", "/v2/models/rank/infer").await, "1");
+    assert_eq!(served(&world.holdfast, "globex", INFER).await, "3");
+    let replicas = world.holdfast.admin_get("/v1/replicas").await;
+    let names: Vec<&str> =
+        replicas["replicas"].as_array().unwrap().iter().map(|r| r["replica"].as_str().unwrap()).collect();
+    assert_eq!(names, ["r1", "r2", "o1"]);
+
+    let line = format!("      - {{ name: r2, url: \"{second}\", memory: 24GiB }}\n");
+    assert!(world.head.contains(&line));
+    let fewer = format!("{}tenants:\n{}", world.head.replace(&line, ""), tenant("acme", "1"));
+    assert!(world.offer(&fewer).await, "a replica, a pool, a model and a tenant are removed");
+    let gone = world.holdfast.infer("globex", "/v2/models/rank/infer", &ask("coffee")).await;
+    assert_eq!((gone.status.as_u16(), gone.header("x-holdfast-error")), (403, "forbidden"));
+    let gone = world.holdfast.infer("acme", "/v2/models/rank/infer", &ask("coffee")).await;
+    assert_eq!((gone.status.as_u16(), gone.header("x-holdfast-error")), (404, "unknown_model"));
+    assert_eq!(served(&world.holdfast, "acme", INFER).await, "1");
+    let replicas = world.holdfast.admin_get("/v1/replicas").await;
+    assert_eq!(replicas["replicas"].as_array().unwrap().len(), 1, "{replicas}");
+    let metrics = world.holdfast.metrics().await;
+    assert_eq!(metrics.matching("holdfast_replica_up", &[("replica", "o1")]).count(), 0, "gone from the metrics too");
+}
+
+#[tokio::test]
+async fn any_fault_leaves_the_last_good_configuration_in_force_and_is_seen_everywhere() {
+    let mut world = World::new().await;
+    let good = format!("{}tenants:\n{}", world.head, tenant("acme", "1"));
+    let revision = world.revision().await;
+    let faults = [
+        ("not YAML", "pools: [".to_owned()),
+        ("binary", "\u{0}\u{1}\u{2}".to_owned()),
+        ("an unknown field", format!("{good}tenant: []\n")),
+        ("a pin that does not exist", format!("{good}{}", tenant("globex", "9"))),
+        ("latest", format!("{good}{}", tenant("globex", "latest"))),
+        ("the same tenant twice", format!("{good}{}", tenant("acme", "2"))),
+        ("the same tenant in capitals", format!("{good}{}", tenant("ACME", "2"))),
+        ("one bad URL among good ones", good.replacen("http://", "ftp://", 1)),
+        ("a golden file that is not there", good.replacen("size: 2GiB", "size: 2GiB, golden: no-such.json", 1)),
+        ("a bound without a number", format!("{good}limits: {{ body: .nan }}\n")),
+    ];
+    for (what, text) in &faults {
+        assert!(!world.offer(text).await, "{what} was taken");
+        let table = world.holdfast.admin_get("/v1/table").await;
+        assert_eq!(table["revision"], revision, "{what}");
+        let failed = &table["config"]["failed"];
+        assert!(failed["revision"].as_u64() > table["config"]["revision"].as_u64(), "{what}: {table}");
+        assert!(failed["faults"].as_str().unwrap().contains("holdfast.yaml"), "{what}: where the fault is: {failed}");
+        assert!(failed["age_seconds"].as_u64().unwrap() < 60, "{what}: {failed}");
+        let ready = world.holdfast.data.get("/readyz?verbose", &[]).await.expect(200).json();
+        assert!(ready["config_error"].is_string(), "{what}: {ready}");
+        assert_eq!(world.status("acme").await, 200, "{what}");
+        assert_eq!(world.status("globex").await, 403, "{what}: nothing of it is in force");
+    }
+    let metrics = world.holdfast.metrics().await;
+    assert_eq!(metrics.sum("holdfast_config_error", &[]), 1.0);
+    assert!(metrics.sum("holdfast_config_reload_total", &[("outcome", "refused")]) >= faults.len() as f64);
+    assert_eq!(metrics.sum("holdfast_config_revision", &[]), 1.0, "the first one is in force");
+    assert!(metrics.sum("holdfast_config_failed_revision", &[]) > 1.0);
+    std::fs::remove_file(world.holdfast.config_path()).unwrap();
+    world.holdfast.proc.sighup();
+    eventually("the missing file to be noticed", Duration::from_secs(10), async || {
+        let refused = world.holdfast.metrics().await.sum("holdfast_config_reload_total", &[("outcome", "refused")]);
+        (refused > metrics.sum("holdfast_config_reload_total", &[("outcome", "refused")])).then_some(())
+    })
+    .await;
+    assert_eq!(world.status("acme").await, 200);
+    // What is wrong stays wrong: nothing flips to and fro.
+    always("the same table", Duration::from_secs(2), async || {
+        world.holdfast.admin_get("/v1/table").await["revision"] == revision
+    })
+    .await;
+
+    assert!(world.offer(&format!("{good}{}", tenant("globex", "2"))).await);
+    assert_eq!(served(&world.holdfast, "globex", INFER).await, "2");
+    let table = world.holdfast.admin_get("/v1/table").await;
+    assert!(table["config"]["failed"].is_null(), "{table}");
+}
+
+#[tokio::test]
+async fn a_file_a_thousand_times_larger_is_taken_and_one_with_duplicates_is_refused() {
+    let mut world = World::new().await;
+    let generated = |count: usize| {
+        let mut text = format!("{}tenants:\n{}", world.head, tenant("acme", "1"));
+        for number in 0..count {
+            let _ = write!(text, "{}", tenant(&format!("t{number}"), "2"));
+        }
+        text
+    };
+    let files = [2, 10, 1_000, 10_000].map(|count| (count, generated(count)));
+    let most = files[3].1.clone();
+    for (count, text) in files {
+        assert!(world.offer(&text).await, "{count} tenants");
+        let table = world.holdfast.admin_get("/v1/table?limit=2").await;
+        assert_eq!(table["tenants_total"], count + 1);
+        assert_eq!(table["tenants"].as_array().unwrap().len(), 2, "one page");
+        assert_eq!(served(&world.holdfast, &format!("t{}", count - 1), INFER).await, "2");
+    }
+    let doubled = format!("{most}{}", tenant("t77", "2"));
+    assert!(!world.offer(&doubled).await, "a duplicate is no small matter");
+    let failed = world.holdfast.admin_get("/v1/table?limit=1").await;
+    let told = failed["config"]["failed"]["faults"].as_str().unwrap().to_owned();
+    assert!(told.contains("t77") && told.len() < 100_000, "{told}");
+    let all_twice = format!("{most}{}", &most[most.find("  - { name: t0").unwrap()..]);
+    assert!(!world.offer(&all_twice).await, "everything twice");
+    let ready = world.holdfast.data.get("/readyz", &[]).await;
+    assert_eq!(ready.status, 200);
+    assert_eq!(world.status("t9999").await, 200, "the last good one is served");
+}
+
+#[tokio::test]
+async fn what_needs_a_restart_is_named_and_all_else_is_in_force() {
+    let mut world = World::new().await;
+    let changed = format!("workers: 3\nlog: {{ level: debug }}\n{}tenants:\n{}", world.head, tenant("globex", "1"));
+    assert!(world.offer(&changed).await);
+    let table = world.holdfast.admin_get("/v1/table").await;
+    assert_eq!(table["config"]["restart_needed"], serde_json::json!(["workers", "log"]), "{table}");
+    assert_eq!(served(&world.holdfast, "globex", INFER).await, "1");
+    let unrelated = format!("{changed}{}", tenant("acme", "2"));
+    assert!(world.offer(&unrelated).await);
+    let table = world.holdfast.admin_get("/v1/table").await;
+    assert_eq!(table["config"]["restart_needed"], serde_json::json!(["workers", "log"]), "still: {table}");
+    world.holdfast.restart().await;
+    let table = world.holdfast.admin_get("/v1/table").await;
+    assert_eq!(table["config"]["restart_needed"], serde_json::json!([]), "{table}");
+}
+
+#[tokio::test]
+async fn numbers_that_are_none_or_out_of_range_are_refused_with_their_place() {
+    let dir = TempDir::new();
+    let fields = [
+        ("workers", ["workers: ", ""]),
+        ("limits.body", ["limits: { body: ", " }"]),
+        ("limits.connections", ["limits: { connections: ", " }"]),
+        ("limits.headers", ["limits: { headers: ", " }"]),
+        ("timeouts.request", ["timeouts: { request: ", " }"]),
+        ("loads.fleet", ["loads: { fleet: ", " }"]),
+        ("metrics.tenants", ["metrics: { tenants: ", " }"]),
+    ];
+    for (path, [before, after]) in fields {
+        for value in [".nan", ".inf", "-.inf", "NaN", "-0.5", "1e308", "1e400", "-1", "[]", "{}", "true"] {
+            let file = dir.join("c.yaml");
+            std::fs::write(&file, format!("{before}{value}{after}\n")).unwrap();
+            let output = std::process::Command::new(binary()).arg("check").arg(&file).output().unwrap();
+            let told = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(2), "{path} {value}: {told}");
+            assert!(told.contains("c.yaml:1:") && told.contains(path), "{path} {value}: {told}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_restart_serves_what_was_in_force_also_when_a_replica_is_missing() {
+    let mut world = World::new().await;
+    let before = world.revision().await;
+    world.servers[1].proc.kill9();
+    world.servers[0].proc.kill9();
+    world.holdfast.restart().await;
+    assert_eq!(world.holdfast.data.get("/readyz", &[]).await.status, 200, "it is up and says what it can");
+    let fields = [("x-tenant", "acme"), ("x-request-timeout-ms", "500")];
+    let refused = world.holdfast.data.post(INFER, &fields, &ask("coffee")).await;
+    assert_eq!(refused.header("x-holdfast-version"), "1", "resolved all the same");
+    assert!(matches!(refused.status.as_u16(), 502..=504), "{refused:?}");
+    world.servers[0].restart().await;
+    world.servers[1].restart().await;
+    assert_eq!(served(&world.holdfast, "acme", INFER).await, "1");
+    assert!(world.revision().await > before, "revisions do not go backwards over a restart");
+}
+
+#[tokio::test]
+async fn a_start_with_a_broken_piece_says_which_and_ends() {
+    let mut world = World::new().await;
+    let path = world.holdfast.config_path();
+    let run = || {
+        let mut command = std::process::Command::new(binary());
+        command.arg("serve").arg("--config").arg(&path);
+        Proc::start("holdfast", command)
+    };
+    let good = std::fs::read_to_string(&path).unwrap();
+    let ends = async |mut proc: Proc, code: i32, says: &str| {
+        let status = proc.wait_exit(Duration::from_secs(10)).await;
+        eventually(says, Duration::from_secs(5), async || proc.output().contains(says).then_some(())).await;
+        assert_eq!(status.code(), Some(code), "{}", proc.output());
+    };
+    ends(run(), 1, "cannot listen on").await;
+    world.holdfast.proc.kill9();
+    std::fs::write(&path, "pools: [").unwrap();
+    ends(run(), 2, "holdfast.yaml:1").await;
+    std::fs::remove_file(&path).unwrap();
+    ends(run(), 2, "holdfast.yaml").await;
+    std::fs::write(&path, good).unwrap();
+    std::fs::write(world.holdfast.state_path().join("table.json"), "{\"format\":1,").unwrap();
+    ends(run(), 1, "table.json").await;
+    std::fs::remove_file(world.holdfast.state_path().join("table.json")).unwrap();
+    let mut holdfast = world.holdfast;
+    holdfast.restart().await;
+    assert_eq!(served(&holdfast, "acme", INFER).await, "1", "without the saved state the file decides");
+}
+
+#[tokio::test]
+async fn a_state_folder_that_is_gone_does_not_hold_a_configuration_back() {
+    let mut world = World::new().await;
+    std::fs::remove_dir_all(world.holdfast.state_path()).unwrap();
+    std::fs::write(world.holdfast.state_path(), "in the way").unwrap();
+    let more = format!("{}tenants:\n{}{}", world.head, tenant("acme", "1"), tenant("globex", "2"));
+    assert!(world.offer(&more).await, "it is in force, so it is not told as refused");
+    assert_eq!(served(&world.holdfast, "globex", INFER).await, "2");
+    let table = world.holdfast.admin_get("/v1/table").await;
+    assert!(table["config"]["unsaved"].as_str().is_some_and(|why| why.contains("table.json")), "{table}");
+    std::fs::remove_file(world.holdfast.state_path()).unwrap();
+    eventually("the state to be saved after all", Duration::from_secs(10), async || {
+        let table = world.holdfast.admin_get("/v1/table").await;
+        (table["config"]["unsaved"].is_null() && world.holdfast.state_path().join("table.json").exists()).then_some(())
+    })
+    .await;
+}

@@ -1,0 +1,290 @@
+//! A pin moves: the new version is warm first, then all requests move at once, and nothing of the old version comes after.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+
+mod fleet;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use fleet::{Fleet, INFER, PATIENCE, holders, judgements, pin_of, probe, subset};
+use holdfast_testkit::eventually;
+use holdfast_testkit::http::Client;
+use holdfast_testkit::load::{Load, Report, Target};
+use holdfast_testkit::wait::always;
+use serde_json::{Value, json};
+
+fn acme(subset: usize) -> Value {
+    json!([{"name": "acme", "subset": subset, "pins": {"screen": "1"}}])
+}
+
+fn load(fleet: &Fleet, per_second: u32, tenants: &[&str]) -> Load {
+    let targets = tenants.iter().map(|t| Target::new(t, INFER, &probe())).collect();
+    Load::start(Client::new(fleet.gateway.data.addr()), per_second, targets)
+}
+
+/// Every answer is a success, is what its version says, and each revision has one version of it.
+fn check(report: &Report, tenant: &str, judgements: &BTreeMap<String, Value>) -> BTreeMap<u64, String> {
+    let mut versions = BTreeMap::<u64, String>::new();
+    for r in report.0.iter().filter(|r| r.tenant == tenant) {
+        assert_eq!(r.status, 200, "{} {}", r.error, String::from_utf8_lossy(&r.body));
+        let body: Value = serde_json::from_slice(&r.body).unwrap();
+        assert_eq!(body["outputs"], judgements[&r.version], "what {} says", r.version);
+        let version = versions.entry(r.revision.unwrap()).or_insert_with(|| r.version.clone());
+        assert_eq!(*version, r.version, "one version of {tenant} under revision {:?}", r.revision);
+    }
+    versions
+}
+
+/// No request that began after another had been answered under a revision is answered under an older one.
+fn check_order(report: &Report) {
+    let mut answered: Vec<(Duration, u64)> = report.0.iter().map(|r| (r.done, r.revision.unwrap())).collect();
+    answered.sort_unstable();
+    let mut newest = 0;
+    let newest_by: Vec<(Duration, u64)> = answered
+        .into_iter()
+        .map(|(at, revision)| {
+            newest = newest.max(revision);
+            (at, newest)
+        })
+        .collect();
+    for r in &report.0 {
+        let before = newest_by.partition_point(|(at, _)| *at < r.due);
+        let seen = before.checked_sub(1).map_or(0, |at| newest_by[at].1);
+        assert!(r.revision.unwrap() >= seen, "{:?} after {seen} had been seen", r.revision);
+    }
+}
+
+#[tokio::test]
+async fn a_flip_under_load_fails_nothing_and_waits_until_the_subset_is_warm() {
+    let mut fleet = Fleet::start((3, &["--load-time", "1500ms"]), 2, acme(2), |_| {}).await;
+    fleet.wait_held("1", 2).await;
+    let judgements = judgements(2).await;
+    let running = load(&fleet, 200, &["acme"]);
+    fleet.pin(0, "2");
+    eventually("the pin to be pending", PATIENCE, async || {
+        let table = fleet.gateway.admin_get("/v1/table").await;
+        let pending = &table["pending"][0];
+        let waits = (pending["to"] == "2") && !pending["waiting_for"].as_array()?.is_empty();
+        assert!(waits || pin_of(&table, "acme") == "1" || holders(&fleet.gateway, "2").await.len() >= 2);
+        waits.then_some(())
+    })
+    .await;
+    let table = eventually("the flip", PATIENCE, async || {
+        let table = fleet.gateway.admin_get("/v1/table").await;
+        (pin_of(&table, "acme") == "2").then_some(table)
+    })
+    .await;
+    let (holders, members) = (holders(&fleet.gateway, "2").await, subset(&fleet.gateway, "acme").await);
+    assert!(members.len() == 2 && members.iter().all(|m| holders.contains(m)), "{members:?}, {holders:?}");
+    assert_eq!(table["pending"], json!([]));
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let report = running.stop().await;
+    let versions = check(&report, "acme", &judgements);
+    check_order(&report);
+    assert!(versions.values().any(|v| v == "1") && versions.values().any(|v| v == "2"), "{versions:?}");
+}
+
+#[tokio::test]
+async fn revisions_never_go_back_on_a_connection_nor_over_many_flips() {
+    let mut fleet = Fleet::start((2, &[]), 2, acme(2), |_| {}).await;
+    fleet.wait_held("1", 2).await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut watchers = Vec::new();
+    for _ in 0..4 {
+        let (stop, addr) = (stop.clone(), fleet.gateway.data.addr());
+        watchers.push(tokio::spawn(async move {
+            // One request at a time, so one connection.
+            let client = Client::new(addr);
+            let mut seen = Vec::new();
+            while !stop.load(Ordering::Relaxed) {
+                let answer = client.post(INFER, &[("x-tenant", "acme")], &probe()).await.expect(200);
+                seen.push(answer.header("x-holdfast-revision").parse::<u64>().unwrap());
+            }
+            seen
+        }));
+    }
+    let mut at = fleet.revision().await;
+    for round in 0..6 {
+        let version = if round % 2 == 0 { "2" } else { "1" };
+        fleet.pin(0, version);
+        let now = fleet.wait_pin("acme", version).await;
+        assert!(now > at, "{now} after {at}");
+        at = now;
+    }
+    stop.store(true, Ordering::Relaxed);
+    for watcher in watchers {
+        let seen = watcher.await.unwrap();
+        assert!(seen.is_sorted() && seen.iter().collect::<BTreeSet<_>>().len() > 4, "{seen:?}");
+    }
+}
+
+#[tokio::test]
+async fn back_and_forth_in_a_hurry_serves_only_what_the_table_names_and_loads_nothing_twice() {
+    let mut fleet = Fleet::start((2, &["--load-time", "100ms"]), 3, acme(2), |_| {}).await;
+    fleet.wait_held("1", 2).await;
+    let judgements = judgements(3).await;
+    let running = load(&fleet, 150, &["acme"]);
+    for version in ["2", "1", "3", "1", "2"] {
+        fleet.pin(0, version);
+        let _ = fleet.wait_pin("acme", version).await;
+    }
+    // Overtaken by the next change before it is warm, if it is slow enough; never half done.
+    for version in ["3", "1", "3", "2"] {
+        fleet.pin(0, version);
+    }
+    eventually("the last word", PATIENCE, async || {
+        let table = fleet.gateway.admin_get("/v1/table").await;
+        (pin_of(&table, "acme") == "2" && table["pending"] == json!([])).then_some(())
+    })
+    .await;
+    let report = running.stop().await;
+    let versions = check(&report, "acme", &judgements);
+    check_order(&report);
+    assert!(versions.len() >= 5, "{versions:?}");
+    for server in &fleet.servers {
+        let stats = server.stats().await;
+        assert_eq!((&stats["loads"]["started"], &stats["unloads"]), (&json!(3), &json!(0)), "a way back is no load");
+    }
+}
+
+#[tokio::test]
+async fn a_version_that_cannot_be_loaded_is_never_flipped_to_and_the_table_says_why() {
+    let mut fleet = Fleet::start((2, &[]), 2, acme(2), |_| {}).await;
+    fleet.wait_held("1", 2).await;
+    for server in &fleet.servers {
+        server.faults(&json!({"load_fails": "the weights are torn"})).await;
+    }
+    let running = load(&fleet, 50, &["acme"]);
+    fleet.pin(0, "2");
+    let pending = eventually("the reason", PATIENCE, async || {
+        let table = fleet.gateway.admin_get("/v1/table").await;
+        assert_eq!(pin_of(&table, "acme"), "1");
+        let pending = table["pending"][0].clone();
+        pending["obstacles"].as_array().is_some_and(|o| o.len() == 2).then_some(pending)
+    })
+    .await;
+    assert_eq!(pending["waiting_for"].as_array().unwrap().len(), 2, "{pending}");
+    for obstacle in pending["obstacles"].as_array().unwrap() {
+        assert!(obstacle["why"].as_str().unwrap().contains("the weights are torn"), "{pending}");
+        assert!(obstacle["failures"].as_u64().unwrap() >= 1, "{pending}");
+    }
+    always("the old pin stays", Duration::from_secs(2), async || {
+        pin_of(&fleet.gateway.admin_get("/v1/table").await, "acme") == "1"
+    })
+    .await;
+    for server in &fleet.servers {
+        server.faults(&json!({})).await;
+    }
+    let _ = fleet.wait_pin("acme", "2").await;
+    let report = running.stop().await;
+    assert_eq!(report.count(|r| r.status == 200), report.0.len(), "{:?}", report.outcomes());
+}
+
+#[tokio::test]
+async fn a_restart_before_the_flip_keeps_the_old_pin_and_then_flips() {
+    let mut fleet = Fleet::start((2, &["--load-time", "100ms"]), 2, acme(2), |_| {}).await;
+    fleet.wait_held("1", 2).await;
+    for server in &fleet.servers {
+        server.faults(&json!({"load_hangs": true})).await;
+    }
+    fleet.pin(0, "2");
+    eventually("the pin to be pending", PATIENCE, async || {
+        let table = fleet.gateway.admin_get("/v1/table").await;
+        (table["pending"][0]["to"] == "2").then_some(())
+    })
+    .await;
+    let before = fleet.revision().await;
+    fleet.gateway.restart().await;
+    let table = fleet.gateway.admin_get("/v1/table").await;
+    assert_eq!((pin_of(&table, "acme").as_str(), &table["pending"][0]["to"]), ("1", &json!("2")), "{table}");
+    assert!(table["revision"].as_u64().unwrap() > before, "{table}");
+    fleet.wait_held("1", 2).await;
+    for _ in 0..10 {
+        assert_eq!(fleet.infer("acme").await.expect(200).header("x-holdfast-version"), "1");
+    }
+    for server in &mut fleet.servers {
+        server.restart().await;
+    }
+    let _ = fleet.wait_pin("acme", "2").await;
+    let flipped = fleet.revision().await;
+    fleet.gateway.restart().await;
+    let table = fleet.gateway.admin_get("/v1/table").await;
+    assert_eq!(pin_of(&table, "acme"), "2", "what was flipped stays flipped");
+    assert!(table["revision"].as_u64().unwrap() > flipped);
+    let _ = fleet.infer("acme").await.expect(200);
+}
+
+#[tokio::test]
+async fn several_pins_that_move_at_once_do_not_mix() {
+    let names = ["acme", "globex", "initech", "umbrella"];
+    let tenants: Vec<Value> = names.iter().map(|n| json!({"name": n, "subset": 2, "pins": {"screen": "1"}})).collect();
+    let mut fleet = Fleet::start((3, &["--load-time", "100ms"]), 4, json!(tenants), |_| {}).await;
+    let judgements = judgements(4).await;
+    for name in names {
+        let _ = fleet.infer(name).await.expect(200);
+    }
+    let running = load(&fleet, 200, &names);
+    let wanted = [("acme", "2"), ("globex", "3"), ("initech", "4")];
+    fleet.edit(|config| {
+        for (at, (_, version)) in wanted.iter().enumerate() {
+            config["tenants"][at]["pins"]["screen"] = json!(version);
+        }
+    });
+    for (tenant, version) in wanted {
+        let _ = fleet.wait_pin(tenant, version).await;
+    }
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let report = running.stop().await;
+    check_order(&report);
+    for (tenant, version) in wanted {
+        let versions: BTreeSet<String> = check(&report, tenant, &judgements).into_values().collect();
+        assert_eq!(versions, BTreeSet::from(["1".to_owned(), version.to_owned()]), "{tenant}");
+    }
+    let untouched = check(&report, "umbrella", &judgements);
+    assert!(untouched.values().all(|v| v == "1"), "{untouched:?}");
+}
+
+#[tokio::test]
+async fn requests_go_to_a_new_holder_only_once_it_holds() {
+    let mut fleet = Fleet::start((3, &["--load-time", "1s"]), 1, acme(1), |_| {}).await;
+    fleet.wait_held("1", 1).await;
+    let judgements = judgements(1).await;
+    let running = load(&fleet, 100, &["acme"]);
+    fleet.edit(|config| config["tenants"][0]["subset"] = json!(3));
+    fleet.wait_held("1", 3).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let report = running.stop().await;
+    let _ = check(&report, "acme", &judgements);
+    for server in &fleet.servers {
+        assert!(fleet::executions(&server.stats().await) > 0, "all three serve in the end");
+    }
+    let metrics = fleet.gateway.metrics().await;
+    assert_eq!(metrics.sum("holdfast_upstream_attempts_total", &[("outcome", "not_loaded")]), 0.0);
+}
+
+#[tokio::test]
+async fn a_version_that_leaves_the_file_together_with_its_last_pin_serves_until_the_flip() {
+    let mut fleet = Fleet::start((2, &["--load-time", "1s"]), 2, acme(2), |_| {}).await;
+    fleet.wait_held("1", 2).await;
+    let judgements = judgements(2).await;
+    let running = load(&fleet, 100, &["acme"]);
+    fleet.edit(|config| {
+        config["tenants"][0]["pins"]["screen"] = json!("2");
+        config["models"][0]["versions"] = json!([{"version": "2", "size": "2GiB"}]);
+    });
+    let _ = fleet.wait_pin("acme", "2").await;
+    fleet.wait_held("1", 0).await;
+    let report = running.stop().await;
+    let _ = check(&report, "acme", &judgements);
+    check_order(&report);
+    let gone = fleet.gateway.infer("acme", "/v2/models/screen/versions/1/infer", &probe()).await.expect(403);
+    assert_eq!(gone.header("x-holdfast-error"), "version_not_allowed");
+    for server in &fleet.servers {
+        eventually("the old version to be unloaded", PATIENCE, async || {
+            (server.stats().await["unloads"] == 1).then_some(())
+        })
+        .await;
+    }
+}
