@@ -10,6 +10,8 @@ use std::ops::Range;
 
 use holdfast_types::ModelName;
 
+use smallvec::SmallVec;
+
 use crate::json::{Event, Scanner, Value};
 
 const KEYS: &[&str] = &["model_name", "model_version"];
@@ -57,6 +59,9 @@ pub enum Piece {
     Owned(Vec<u8>),
 }
 
+/// Pieces in order. Most answers are one.
+pub type Pieces = SmallVec<[Piece; 2]>;
+
 /// What has been seen of one member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Seen {
@@ -87,7 +92,7 @@ impl Checker {
     ///
     /// # Errors
     /// [`Mismatch`], at the first byte that proves it. The checker must not be fed after that.
-    pub fn feed(&mut self, expected: &Expected, chunk: &[u8], out: &mut Vec<Piece>) -> Result<(), Mismatch> {
+    pub fn feed(&mut self, expected: &Expected, chunk: &[u8], out: &mut Pieces) -> Result<(), Mismatch> {
         let (mut from, mut passed) = (0, 0);
         let mut start = if self.scanner.in_watched_value() { Some(0) } else { None };
         while let Some(event) = self.scanner.next_event(chunk, &mut from) {
@@ -118,7 +123,7 @@ impl Checker {
         begin: usize,
         end: usize,
         new: Option<&str>,
-        out: &mut Vec<Piece>,
+        out: &mut Pieces,
     ) {
         let held = std::mem::take(&mut self.held);
         if let Some(new) = new {
@@ -136,7 +141,12 @@ impl Checker {
     }
 
     /// Compares one value. `Ok(Some(text))` asks for it to be replaced.
-    fn judge<'e>(&mut self, expected: &'e Expected, key: usize, value: &Value) -> Result<Option<&'e str>, Mismatch> {
+    fn judge<'e>(
+        &mut self,
+        expected: &'e Expected,
+        key: usize,
+        value: &Value<'_>,
+    ) -> Result<Option<&'e str>, Mismatch> {
         let (member, want, client) = match key {
             NAME => ("model_name", &expected.upstream_model, &expected.model),
             _ => ("model_version", &expected.upstream_version, &expected.version),
@@ -190,7 +200,7 @@ impl Checker {
     }
 }
 
-fn push_range(out: &mut Vec<Piece>, range: Range<usize>) {
+fn push_range(out: &mut Pieces, range: Range<usize>) {
     if !range.is_empty() {
         out.push(Piece::Chunk(range));
     }
@@ -223,7 +233,7 @@ mod tests {
         let mut state = Checker::default();
         let mut out = Vec::new();
         for chunk in chunks {
-            let mut pieces = Vec::new();
+            let mut pieces = Pieces::new();
             state.feed(expected, chunk, &mut pieces)?;
             for piece in pieces {
                 match piece {
@@ -249,10 +259,10 @@ mod tests {
     #[test]
     fn an_answer_that_needs_no_change_is_passed_on_in_one_piece() {
         let e = expected(("m", "7"), ("m", "7"));
-        let mut out = Vec::new();
+        let mut out = Pieces::new();
         let json = br#"{"model_name":"m","model_version":"7","id":"x"}"#;
         Checker::default().feed(&e, json, &mut out).unwrap();
-        assert_eq!(out, vec![Piece::Chunk(0..json.len())]);
+        assert_eq!(out.to_vec(), vec![Piece::Chunk(0..json.len())]);
     }
 
     #[test]

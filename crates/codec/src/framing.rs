@@ -34,7 +34,7 @@ pub enum Violation {
     TransferEncoding,
     /// A name that other software may take for `Content-Length` or `Transfer-Encoding`.
     LookAlike,
-    /// `Host` is missing in HTTP/1.1 or comes twice.
+    /// `Host` is missing in HTTP/1.1, comes twice, or has a character that no host has.
     Host,
 }
 
@@ -63,7 +63,7 @@ impl fmt::Display for Violation {
             Self::ContentLength => "Content-Length is malformed or repeated with another value",
             Self::TransferEncoding => "Transfer-Encoding must be \"chunked\", once, in HTTP/1.1",
             Self::LookAlike => "a field name imitates Content-Length or Transfer-Encoding",
-            Self::Host => "Host must be given exactly once",
+            Self::Host => "Host must be given exactly once, and be one",
         })
     }
 }
@@ -112,7 +112,7 @@ enum State {
         line: u32,
         total: u32,
     },
-    /// Chunk framing is broken: the parser is left to report it, and nothing after it is a head.
+    /// Chunk framing is broken: nobody can say what the next byte is, so none is released any more.
     Broken,
 }
 
@@ -122,6 +122,8 @@ pub struct Monitor {
     limits: HeadLimits,
     state: State,
     heads: u64,
+    /// How many bytes of an unfinished head are known not to have its end, so that a head that comes byte by byte is not searched anew each time.
+    searched: usize,
 }
 
 /// What to do with bytes that were fed.
@@ -137,13 +139,20 @@ impl Monitor {
     /// At the start of a connection.
     #[must_use]
     pub fn new(limits: HeadLimits) -> Self {
-        Self { limits, state: State::Head, heads: 0 }
+        Self { limits, state: State::Head, heads: 0, searched: 0 }
     }
 
     /// Heads released so far.
     #[must_use]
     pub fn heads(&self) -> u64 {
         self.heads
+    }
+
+    /// Whether a chunked body breaks its framing. A parser that is more lenient must not be left to go on: it would take what follows for a
+    /// head that nobody has checked.
+    #[must_use]
+    pub fn is_broken(&self) -> bool {
+        self.state == State::Broken
     }
 
     /// Where the connection is, given whether bytes of a head are being held back.
@@ -161,7 +170,7 @@ impl Monitor {
     /// The bytes after [`Release::bytes`] have to be fed again, with more behind them.
     pub fn feed(&mut self, bytes: &[u8]) -> Release {
         let mut at = 0;
-        while at < bytes.len() {
+        while at < bytes.len() && !self.is_broken() {
             if self.state != State::Head {
                 at += self.body(&bytes[at..]);
                 continue;
@@ -180,9 +189,11 @@ impl Monitor {
         // Empty lines before a request line are allowed (RFC 9112, 2.2).
         let skipped = bytes.chunks_exact(2).take_while(|pair| pair == b"\r\n").count() * 2;
         let rest = &bytes[skipped..];
-        let Some(end) = memchr::memmem::find(rest, b"\r\n\r\n") else {
+        let Some(end) = find_end(rest, self.searched) else {
+            self.searched = rest.len();
             return self.unfinished(rest);
         };
+        self.searched = 0;
         let length = end + 4;
         if length > self.limits.head {
             return Err(Violation::HeadTooLarge);
@@ -215,7 +226,7 @@ impl Monitor {
             State::ChunkData(left) => {
                 after_data(left, bytes.len(), State::ChunkDataEnd { lf: false }, State::ChunkData)
             }
-            State::Broken | State::Head => (self.state, bytes.len()),
+            State::Broken | State::Head => (self.state, 0),
             _ => (self.chunk_byte(bytes[0]), 1),
         };
         self.state = next;
@@ -315,8 +326,8 @@ fn check_request_line(line: &[u8], limits: &HeadLimits) -> Result<bool, Violatio
     if target.len() > limits.target {
         return Err(Violation::TargetTooLong);
     }
-    let method_ok = !method.is_empty() && method.len() <= 32 && method.iter().all(|b| is_token(*b));
-    let target_ok = !target.is_empty() && target.iter().all(|b| (0x21..0x7f).contains(b));
+    let method_ok = !method.is_empty() && method.len() <= 32 && method.iter().all(|b| TOKEN[usize::from(*b)]);
+    let target_ok = is_target(method, target);
     match version {
         _ if !method_ok || !target_ok => Err(Violation::RequestLine),
         b"HTTP/1.1" => Ok(true),
@@ -325,23 +336,63 @@ fn check_request_line(line: &[u8], limits: &HeadLimits) -> Result<bool, Violatio
     }
 }
 
+/// The offset of the CR LF CR LF that ends a head. The first `searched` bytes are known not to have all of it.
+fn find_end(bytes: &[u8], searched: usize) -> Option<usize> {
+    let mut from = searched.saturating_sub(3);
+    while let Some(lf) = memchr::memchr(b'\n', bytes.get(from..)?) {
+        let at = from + lf;
+        if bytes[at + 1..].starts_with(b"\r\n") && at > 0 && bytes[at - 1] == b'\r' {
+            return Some(at - 1);
+        }
+        from = at + 1;
+    }
+    None
+}
+
+/// The four forms of RFC 9112, section 3.2, without a fragment and without characters that no URI has and parsers do not agree on.
+fn is_target(method: &[u8], target: &[u8]) -> bool {
+    if !target.iter().all(|b| (0x21..0x7f).contains(b) && !b"\"#<>`".contains(b)) {
+        return false;
+    }
+    match (method, target.first()) {
+        (b"CONNECT", Some(_)) | (_, Some(b'/')) => true,
+        (_, Some(b'*')) => target.len() == 1,
+        (_, Some(_)) => has_authority(target, b"http://") || has_authority(target, b"https://"),
+        (_, None) => false,
+    }
+}
+
+fn has_authority(target: &[u8], scheme: &[u8]) -> bool {
+    let Some((start, rest)) = target.split_at_checked(scheme.len()) else { return false };
+    start.eq_ignore_ascii_case(scheme) && rest.first().is_some_and(|b| !b"/?:".contains(b))
+}
+
+/// A host as RFC 9110, section 7.2, has it, as far as its characters go; it may be empty.
+fn is_host(value: &[u8]) -> bool {
+    value.iter().all(|b| b.is_ascii_alphanumeric() || b"-._~%!$&'()*+;=:[]".contains(b))
+}
+
 fn check_field(line: &[u8], http_11: bool, lengths: &mut Lengths) -> Result<(), Violation> {
     if matches!(line.first(), Some(b' ' | b'\t')) {
         return Err(Violation::Folding);
     }
     let colon = memchr::memchr(b':', line).ok_or(Violation::FieldName)?;
     let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
-    if value.iter().any(|b| (*b < 0x20 && *b != b'\t') || *b == 0x7f) {
+    // Without an early end, so that the compiler can look at many bytes at a time.
+    if value.iter().fold(false, |bad, b| bad | ((*b < 0x20) & (*b != b'\t')) | (*b == 0x7f)) {
         return Err(Violation::FieldValue);
     }
-    let suspect = matches!(folded_len(name), 13 | 16);
-    if name.is_empty() || !name.iter().all(|b| is_token(*b)) {
+    if name.is_empty() || !name.iter().all(|b| TOKEN[usize::from(*b)]) {
         return Err(Violation::FieldName);
     }
-    if name.eq_ignore_ascii_case(b"host") {
-        lengths.hosts += 1;
-    } else if suspect {
-        check_length_field(name, value, http_11, lengths)?;
+    match name.len() {
+        4 if name.eq_ignore_ascii_case(b"host") => {
+            lengths.hosts += 1;
+            return if is_host(value) { Ok(()) } else { Err(Violation::Host) };
+        }
+        // The shortest and the longest that could be taken for one of the two lengths.
+        13..=32 if matches!(folded_len(name), 13 | 16) => check_length_field(name, value, http_11, lengths)?,
+        _ => {}
     }
     Ok(())
 }
@@ -382,9 +433,21 @@ fn folds_to(name: &[u8], plain: &[u8]) -> bool {
 }
 
 /// `tchar` of RFC 9110, section 5.6.2.
-fn is_token(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
-}
+static TOKEN: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 128 {
+        table[byte] = (byte as u8).is_ascii_alphanumeric();
+        byte += 1;
+    }
+    let others = b"!#$%&'*+-.^_`|~";
+    let mut at = 0;
+    while at < others.len() {
+        table[others[at] as usize] = true;
+        at += 1;
+    }
+    table
+};
 
 #[cfg(test)]
 mod tests;

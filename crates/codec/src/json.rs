@@ -4,15 +4,17 @@
 //! strings, escapes and nesting, which is all that is needed to tell a top-level member from the same name inside a payload. Keys are
 //! compared after their escapes are undone, so `"model\u005fname"` is `model_name` here as it is to the client's parser (RFC 8259, section 7).
 
+use std::borrow::Cow;
+
 /// Longest value that is kept for comparison; a longer one is reported cut and flagged.
 pub const MAX_VALUE: usize = 256;
 const MAX_KEY: usize = 32;
 
 /// The value of a watched member.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Value {
-    /// A string, unescaped.
-    Text(String),
+pub enum Value<'c> {
+    /// A string, unescaped. Borrowed from the chunk where it lies in it whole and has no escapes.
+    Text(Cow<'c, str>),
     /// `null`.
     Null,
     /// Anything else: a number, a literal, an array or object, or a string that is longer than [`MAX_VALUE`] or malformed.
@@ -21,7 +23,7 @@ pub enum Value {
 
 /// Something at a byte of the chunk that was fed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum Event<'c> {
     /// The value of watched key `key` begins at this offset of the chunk.
     ValueStart {
         /// Index into the watched keys.
@@ -36,7 +38,7 @@ pub enum Event {
         /// Offset in the chunk, one past the value's last byte.
         at: usize,
         /// What it was.
-        value: Value,
+        value: Value<'c>,
     },
 }
 
@@ -82,9 +84,10 @@ pub struct Scanner {
     depth: u32,
     in_string: bool,
     escaped: bool,
-    key: Vec<u8>,
-    key_index: usize,
-    value: Vec<u8>,
+    /// A key or value that a chunk's end has cut in two, so far.
+    raw: Vec<u8>,
+    /// The watched key whose value comes or is being read.
+    watched: Option<usize>,
     overlong: bool,
 }
 
@@ -98,9 +101,8 @@ impl Scanner {
             depth: 0,
             in_string: false,
             escaped: false,
-            key: Vec::new(),
-            key_index: 0,
-            value: Vec::new(),
+            raw: Vec::new(),
+            watched: None,
             overlong: false,
         }
     }
@@ -118,7 +120,7 @@ impl Scanner {
     }
 
     /// Reads on from offset `from` of `chunk` to the next event. `None` once the chunk is used up.
-    pub fn next_event(&mut self, chunk: &[u8], from: &mut usize) -> Option<Event> {
+    pub fn next_event<'c>(&mut self, chunk: &'c [u8], from: &mut usize) -> Option<Event<'c>> {
         while *from < chunk.len() {
             let event = match self.state {
                 State::Start => self.start(chunk, from),
@@ -140,7 +142,7 @@ impl Scanner {
         None
     }
 
-    fn start(&mut self, chunk: &[u8], from: &mut usize) -> Option<Event> {
+    fn start<'c>(&mut self, chunk: &'c [u8], from: &mut usize) -> Option<Event<'c>> {
         let byte = chunk[*from];
         *from += 1;
         // A byte order mark is passed over: parsers that accept it see the object behind it.
@@ -152,80 +154,122 @@ impl Scanner {
         None
     }
 
-    fn expect_key(&mut self, chunk: &[u8], from: &mut usize) -> Option<Event> {
+    fn expect_key<'c>(&mut self, chunk: &'c [u8], from: &mut usize) -> Option<Event<'c>> {
         let byte = chunk[*from];
         *from += 1;
         match byte {
-            b'"' => {
-                self.key.clear();
-                self.overlong = false;
-                self.escaped = false;
-                self.state = State::Key;
-            }
+            b'"' => self.begin_string(State::Key),
             b'}' => self.state = State::Done,
             _ => {}
         }
         None
     }
 
-    fn read_key(&mut self, chunk: &[u8], from: &mut usize) -> Option<Event> {
-        if take_string(chunk, from, &mut self.escaped, &mut self.key, MAX_KEY, &mut self.overlong) {
-            self.state = State::Colon;
+    fn begin_string(&mut self, state: State) {
+        self.raw.clear();
+        (self.overlong, self.escaped) = (false, false);
+        self.state = state;
+    }
+
+    fn read_key<'c>(&mut self, chunk: &'c [u8], from: &mut usize) -> Option<Event<'c>> {
+        let keys = self.keys;
+        if let Some(whole) = self.whole_string(chunk, from) {
+            self.watched = keys.iter().position(|key| key.as_bytes() == whole);
+        } else if self.take_string(chunk, from, MAX_KEY) {
+            let key = if self.overlong { None } else { unescape(&self.raw) };
+            self.watched = key.and_then(|key| keys.iter().position(|k| *k == key));
+        } else {
+            return None;
         }
+        self.state = State::Colon;
         None
     }
 
-    fn colon(&mut self, chunk: &[u8], from: &mut usize) -> Option<Event> {
+    fn colon<'c>(&mut self, chunk: &'c [u8], from: &mut usize) -> Option<Event<'c>> {
         let byte = chunk[*from];
         if matches!(byte, b':' | b' ' | b'\t' | b'\r' | b'\n') {
             *from += 1;
             return None;
         }
         (self.depth, self.in_string, self.escaped) = (0, false, false);
-        let watched = if self.overlong { None } else { watched(self.keys, &self.key) };
-        let Some(key) = watched else {
+        let Some(key) = self.watched else {
             self.state = State::Skip;
             return None;
         };
-        self.key_index = key;
-        self.value.clear();
-        self.overlong = false;
         let at = *from;
-        self.state = if byte == b'"' {
+        if byte == b'"' {
             *from += 1;
-            State::WatchedString
+            self.begin_string(State::WatchedString);
         } else {
-            State::WatchedOther
-        };
+            self.begin_string(State::WatchedOther);
+        }
         Some(Event::ValueStart { key, at })
     }
 
-    fn watched_string(&mut self, chunk: &[u8], from: &mut usize) -> Option<Event> {
-        if !take_string(chunk, from, &mut self.escaped, &mut self.value, MAX_VALUE, &mut self.overlong) {
+    fn watched_string<'c>(&mut self, chunk: &'c [u8], from: &mut usize) -> Option<Event<'c>> {
+        let text = if let Some(whole) = self.whole_string(chunk, from) {
+            std::str::from_utf8(whole).ok().filter(|t| t.len() <= MAX_VALUE * 6).map(Cow::Borrowed)
+        } else if self.take_string(chunk, from, MAX_VALUE) {
+            if self.overlong { None } else { unescape(&self.raw).map(Cow::Owned) }
+        } else {
             return None;
-        }
+        };
         self.state = State::ExpectKey;
-        let value = if self.overlong { None } else { unescape(&self.value) };
-        Some(Event::ValueEnd { key: self.key_index, at: *from, value: value.map_or(Value::Other, Value::Text) })
+        Some(Event::ValueEnd {
+            key: self.watched.unwrap_or_default(),
+            at: *from,
+            value: text.map_or(Value::Other, Value::Text),
+        })
     }
 
-    fn watched_other(&mut self, chunk: &[u8], from: &mut usize) -> Option<Event> {
+    fn watched_other<'c>(&mut self, chunk: &'c [u8], from: &mut usize) -> Option<Event<'c>> {
         let begin = *from;
         let ended = self.skip_value(chunk, from);
         for byte in &chunk[begin..*from] {
-            if self.value.len() < MAX_VALUE && !byte.is_ascii_whitespace() {
-                self.value.push(*byte);
+            if self.raw.len() < MAX_VALUE && !byte.is_ascii_whitespace() {
+                self.raw.push(*byte);
             }
         }
         if !ended {
             return None;
         }
         self.state = State::ExpectKey;
-        let value = if self.value == b"null" { Value::Null } else { Value::Other };
-        Some(Event::ValueEnd { key: self.key_index, at: *from, value })
+        let value = if self.raw == b"null" { Value::Null } else { Value::Other };
+        Some(Event::ValueEnd { key: self.watched.unwrap_or_default(), at: *from, value })
     }
 
-    fn skip(&mut self, chunk: &[u8], from: &mut usize) -> Option<Event> {
+    /// The rest of a string that lies in this chunk from its first byte to its closing quote, and has no escapes. Passes the quote.
+    fn whole_string<'c>(&self, chunk: &'c [u8], from: &mut usize) -> Option<&'c [u8]> {
+        if !self.raw.is_empty() || self.escaped || self.overlong {
+            return None;
+        }
+        let rest = &chunk[*from..];
+        let end = memchr::memchr2(b'"', b'\\', rest).filter(|end| rest[*end] == b'"')?;
+        *from += end + 1;
+        Some(&rest[..end])
+    }
+
+    /// Copies a string's raw bytes up to its closing quote, which it passes. True when the quote was found.
+    fn take_string(&mut self, chunk: &[u8], from: &mut usize, most: usize) -> bool {
+        // Escapes make a raw string up to six times longer than its text.
+        let most = most * 6;
+        while *from < chunk.len() {
+            let byte = chunk[*from];
+            *from += 1;
+            if !self.escaped && byte == b'"' {
+                return true;
+            }
+            self.escaped = !self.escaped && byte == b'\\';
+            if self.raw.len() < most {
+                self.raw.push(byte);
+            } else {
+                self.overlong = true;
+            }
+        }
+        false
+    }
+
+    fn skip<'c>(&mut self, chunk: &'c [u8], from: &mut usize) -> Option<Event<'c>> {
         if self.skip_value(chunk, from) {
             self.state = State::ExpectKey;
         }
@@ -275,41 +319,6 @@ impl Scanner {
         }
         *from += i + 1;
     }
-}
-
-fn watched(keys: &[&str], raw: &[u8]) -> Option<usize> {
-    if !raw.contains(&b'\\') {
-        return keys.iter().position(|k| k.as_bytes() == raw);
-    }
-    let text = unescape(raw)?;
-    keys.iter().position(|k| *k == text)
-}
-
-/// Copies a string's raw bytes up to its closing quote, which it passes. True when the quote was found.
-fn take_string(
-    chunk: &[u8],
-    from: &mut usize,
-    escaped: &mut bool,
-    into: &mut Vec<u8>,
-    most: usize,
-    over: &mut bool,
-) -> bool {
-    // Escapes make a raw string up to six times longer than its text.
-    let most = most * 6;
-    while *from < chunk.len() {
-        let byte = chunk[*from];
-        *from += 1;
-        if !*escaped && byte == b'"' {
-            return true;
-        }
-        *escaped = !*escaped && byte == b'\\';
-        if into.len() < most {
-            into.push(byte);
-        } else {
-            *over = true;
-        }
-    }
-    false
 }
 
 /// Undoes JSON string escapes. `None` if the text is not a valid JSON string.
@@ -365,7 +374,7 @@ mod tests {
 
     const KEYS: &[&str] = &["model_name", "model_version"];
 
-    fn scan(chunks: &[&[u8]]) -> Vec<(usize, Value)> {
+    fn scan<'c>(chunks: &[&'c [u8]]) -> Vec<(usize, Value<'c>)> {
         let mut scanner = Scanner::new(KEYS);
         let mut found = Vec::new();
         for chunk in chunks {
@@ -379,13 +388,13 @@ mod tests {
         found
     }
 
-    fn text(s: &str) -> Value {
-        Value::Text(s.to_owned())
+    fn text(s: &str) -> Value<'_> {
+        Value::Text(Cow::Borrowed(s))
     }
 
     #[test]
     fn only_top_level_members_count() {
-        let cases: [(&str, Vec<(usize, Value)>); 10] = [
+        let cases: [(&str, Vec<(usize, Value<'_>)>); 10] = [
             (r#"{"model_name":"m","model_version":"7"}"#, vec![(0, text("m")), (1, text("7"))]),
             (r#"{"outputs":[{"model_name":"x"}],"model_name":"m"}"#, vec![(0, text("m"))]),
             (r#"{"id":"\"model_name\":\"x\"","model_name":"m"}"#, vec![(0, text("m"))]),
@@ -434,7 +443,7 @@ mod tests {
         #[test]
         fn strings_are_read_as_a_json_library_reads_them(name in "\\PC{0,40}") {
             let json = serde_json::json!({ "x": [&name, {"model_name": 1}], "model_name": &name }).to_string();
-            let want = if json.len() > MAX_VALUE { return Ok(()) } else { vec![(0, Value::Text(name))] };
+            let want = if json.len() > MAX_VALUE { return Ok(()) } else { vec![(0, text(&name))] };
             prop_assert_eq!(scan(&[json.as_bytes()]), want);
         }
     }

@@ -91,7 +91,7 @@ section! {
         head: Duration = secs(10), millis_to(100, HOUR);
         /// Longest pause while a request body arrives.
         body_idle: Duration = secs(10), millis_to(100, HOUR);
-        /// How long an idle client connection is kept.
+        /// How long an idle client connection is kept, and how long a client may read nothing of an answer that waits for it.
         keepalive_idle: Duration = secs(75), millis_to(100, DAY);
         /// Age at which a client connection is asked to go away. Left out: no bound.
         connection_max_age: Option<Duration> = None, Optional(millis_to(1_000, 30 * DAY));

@@ -262,7 +262,8 @@ fn replicas(gateway: &Gateway) -> Value {
         let missing = row.missing.iter().filter_map(|m| {
             let facts = fleet.version(m.version)?;
             Some(json!({
-                "model": facts.model.as_str(), "version": facts.version.as_str(), "failures": m.failures, "why": m.why,
+                "model": facts.model.as_str(), "version": facts.version.as_str(), "wanted": m.wanted,
+                "failures": m.failures, "why": m.why,
                 "retry_in_seconds": m.retry_at.map(|at| at.since(now).as_secs()),
             }))
         });

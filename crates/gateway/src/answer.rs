@@ -11,7 +11,7 @@ use http_body::Body;
 use hyper::body::Incoming;
 use tokio::time::Sleep;
 
-use holdfast_codec::answer::{Checker, Mismatch, Piece};
+use holdfast_codec::answer::{Checker, Mismatch, Piece, Pieces};
 use holdfast_config::AnswerCheck;
 use holdfast_net::ReplicaConn;
 use holdfast_types::FailureKind;
@@ -71,7 +71,7 @@ impl Reading {
             binary = json.split_off(take);
             *left -= take as u64;
         }
-        let mut pieces = Vec::new();
+        let mut pieces = Pieces::new();
         checker.feed(&self.state.expected, &json, &mut pieces).map_err(Fault::Mismatch)?;
         for piece in pieces {
             out.push_back(match piece {

@@ -2,7 +2,6 @@
 //!
 //! The exchange rides in the answer's body. It is settled when it is dropped, so that a client that leaves is counted like one that stays.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,7 +43,7 @@ pub struct Exchange {
     pub endpoint: Endpoint,
     /// Its method.
     pub method: &'static str,
-    client: Option<SocketAddr>,
+    client: Option<Arc<str>>,
     /// Which stamps its answer carries.
     pub stamps: Stamps,
     /// Present once resolved.
@@ -66,12 +65,15 @@ pub struct Exchange {
     status: u16,
     error: Option<FailureKind>,
     _in_flight: GaugeGuard,
-    _on_connection: RequestGuard,
+    on_connection: RequestGuard,
 }
+
+/// The status of a request whose client left before its answer.
+const GIVEN_UP: u16 = 499;
 
 impl Exchange {
     /// Begins one. Until a status is set it counts as left by its client.
-    pub fn begin(gateway: Arc<Gateway>, id: Arc<str>, client: Option<SocketAddr>, on: RequestGuard) -> Self {
+    pub fn begin(gateway: Arc<Gateway>, id: Arc<str>, client: Option<Arc<str>>, on: RequestGuard) -> Self {
         let in_flight = gateway.metrics.in_flight.track();
         Self {
             gateway,
@@ -90,10 +92,10 @@ impl Exchange {
             dispatched: None,
             waited_before: Duration::ZERO,
             answered: None,
-            status: 499,
+            status: GIVEN_UP,
             error: None,
             _in_flight: in_flight,
-            _on_connection: on,
+            on_connection: on,
         }
     }
 
@@ -175,6 +177,9 @@ impl Exchange {
 
 impl Drop for Exchange {
     fn drop(&mut self) {
+        if self.status == GIVEN_UP {
+            self.on_connection.given_up();
+        }
         let outcome = self.outcome(Clock::now());
         let handles = self.resolution.as_ref().map(|r| &r.state.metrics);
         self.gateway.metrics.finish(handles, &outcome);
@@ -192,7 +197,7 @@ impl Drop for Exchange {
             reason: resolution.map(|r| r.reason.as_str()),
             replica: self.replica.as_ref().map(|r| r.name.clone()),
             method: self.method,
-            client: self.client,
+            client: self.client.take(),
             outcome,
         });
     }

@@ -1,8 +1,8 @@
 //! Which fields cross the gateway. Hop-by-hop fields (RFC 9110, 7.6.1) and the gateway's own never do.
 
 use http::header::{
-    ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE,
-    PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue,
+    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use smallvec::SmallVec;
 
@@ -44,12 +44,13 @@ const HOP_BY_HOP: [HeaderName; 9] = [
 
 /// Makes a client's fields fit for a replica. `trusted` is the field that named the tenant.
 pub fn for_upstream(headers: &mut HeaderMap, host: &HeaderValue, trusted: Option<&HeaderName>) {
-    strip(headers);
-    for name in [EXPECT, CONTENT_LENGTH, TIMEOUT] {
-        headers.remove(name);
-    }
-    if let Some(trusted) = trusted {
-        headers.remove(trusted);
+    let mut has_cookie = false;
+    strip(headers, |name| {
+        has_cookie |= *name == COOKIE;
+        *name == EXPECT || *name == CONTENT_LENGTH || *name == TIMEOUT || Some(name) == trusted
+    });
+    if has_cookie {
+        join_cookies(headers);
     }
     // The answer has to be read, so it must not be compressed.
     headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
@@ -58,18 +59,31 @@ pub fn for_upstream(headers: &mut HeaderMap, host: &HeaderValue, trusted: Option
 
 /// Makes a replica's fields fit for a client. The length is the body's business.
 pub fn for_client(headers: &mut HeaderMap) {
-    strip(headers);
-    headers.remove(CONTENT_LENGTH);
+    strip(headers, |name| *name == CONTENT_LENGTH);
 }
 
-fn strip(headers: &mut HeaderMap) {
+/// HTTP/2 clients may send a cookie in several fields, HTTP/1.1 knows one only (RFC 9113, 8.2.3).
+fn join_cookies(headers: &mut HeaderMap) {
+    if headers.get_all(COOKIE).iter().nth(1).is_none() {
+        return;
+    }
+    let cookies: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if let Ok(joined) = HeaderValue::from_bytes(&cookies.join(b"; ".as_slice())) {
+        headers.insert(COOKIE, joined);
+    }
+}
+
+/// Takes away what is not for the next hop, and what `also` names. One pass: a removal by name costs a hash even where there is nothing to remove.
+fn strip(headers: &mut HeaderMap, mut also: impl FnMut(&HeaderName) -> bool) {
     let mut gone: SmallVec<[HeaderName; 8]> = SmallVec::new();
+    let mut names_more = false;
     for name in headers.keys() {
-        if name.as_str().starts_with(PREFIX) || HOP_BY_HOP.contains(name) {
+        names_more |= *name == CONNECTION;
+        if name.as_str().starts_with(PREFIX) || HOP_BY_HOP.contains(name) || also(name) {
             gone.push(name.clone());
         }
     }
-    if headers.contains_key(CONNECTION) {
+    if names_more {
         named_by_connection(headers, &mut gone);
     }
     for name in gone {
@@ -117,6 +131,8 @@ mod tests {
             ("x-holdfast-anything", "forged"),
             ("x-request-timeout-ms", "5"),
             ("accept-encoding", "gzip"),
+            ("cookie", "a=1"),
+            ("cookie", "b=2"),
             ("content-type", "application/json"),
             ("traceparent", "00-1-2-01"),
             ("inference-header-content-length", "9"),
@@ -130,6 +146,7 @@ mod tests {
             [
                 "accept-encoding: identity",
                 "content-type: application/json",
+                "cookie: a=1; b=2",
                 "host: replica:1",
                 "inference-header-content-length: 9",
                 "traceparent: 00-1-2-01"
@@ -140,7 +157,7 @@ mod tests {
     #[test]
     fn connection_cannot_take_the_host_away() {
         let mut headers = map(&[("connection", "host, content-length"), ("host", "a"), ("content-length", "3")]);
-        strip(&mut headers);
+        strip(&mut headers, |_| false);
         assert_eq!(headers.len(), 2);
     }
 }

@@ -39,7 +39,7 @@ fn missing(gateway: &Gateway) -> Vec<serde_json::Value> {
     let mut out = Vec::new();
     for replica in gateway.driver.report().replicas {
         let Some(name) = gateway.driver.fleet.replica(replica.replica) else { continue };
-        for missing in replica.missing {
+        for missing in replica.missing.into_iter().filter(|m| m.wanted) {
             let Some((model, version)) = gateway.driver.version_name(missing.version) else { continue };
             out.push(json!({
                 "pool": name.pool.as_str(), "replica": name.name.as_str(),

@@ -81,7 +81,11 @@ impl RouteState {
         let pool = table.pools.get(route.pool as usize)?.clone();
         let facts = pool.version(&route.model, &route.version)?.clone();
         let members = route.order.iter().map(|at| pool.replicas.get(*at as usize));
-        let cells = members.map(|r| driver.fleet.cell(r?.ix, facts.ix)).collect::<Option<Box<[_]>>>()?;
+        // A replica that is gone already, because the next table is about to take this one's place, is out of service; the others are not.
+        let cells: Box<[_]> = members.filter_map(|r| driver.fleet.cell(r?.ix, facts.ix)).collect();
+        if cells.is_empty() && !route.order.is_empty() {
+            return None;
+        }
         let path = |op| upstream_path(&facts.upstream_model, &facts.upstream_version, op).parse().ok();
         Some(Self {
             version: facts.ix,

@@ -31,7 +31,7 @@ use crate::body::AnswerBody;
 use crate::exchange::Exchange;
 use crate::random::Random;
 use crate::residency::Driver;
-use crate::stage::flow;
+use crate::stage::flow::{self, Entered};
 use crate::table::{Reload, StartError, Tables};
 
 /// Everything that a request can reach.
@@ -277,30 +277,44 @@ async fn serve_connection(
     let state = Arc::new(ConnState::default());
     let drain = gateway.drain.clone();
     let on = state.clone();
+    let client: Arc<str> = peer.to_string().into();
     let service = service_fn(move |request: Request<Incoming>| {
-        let exchange = Exchange::begin(gateway.clone(), worker.request_id(), Some(peer), on.begin());
-        let (worker, on) = (worker.clone(), on.clone());
-        async move { Ok::<_, Infallible>(answer(Box::new(exchange), worker, &on, request).await) }
+        let asked = AskedHow {
+            is_h1: request.version() < http::Version::HTTP_2,
+            is_head: request.method() == http::Method::HEAD,
+        };
+        let exchange = Exchange::begin(gateway.clone(), worker.request_id(), Some(client.clone()), on.begin());
+        // What can be done at once is done before there is a future, so that the future, of which each connection has one, is small.
+        let entered = flow::enter(Box::new(exchange), request);
+        answer(entered, asked, worker.clone(), on.clone())
     });
     holdfast_net::serve(stream, Arc::new(options), drain, state, service).await;
 }
 
 async fn answer(
-    exchange: Box<Exchange>,
+    entered: Entered,
+    asked: AskedHow,
     worker: Arc<Worker>,
-    on: &ConnState,
-    request: Request<Incoming>,
-) -> Response<AnswerBody> {
-    let is_h1 = request.version() < http::Version::HTTP_2;
-    let is_head = request.method() == http::Method::HEAD;
-    let mut response = flow::handle(exchange, worker, request).await;
-    if is_head {
+    on: Arc<ConnState>,
+) -> Result<Response<AnswerBody>, Infallible> {
+    let mut response = match entered {
+        Entered::Answered(response) => response,
+        Entered::Routed(call) => flow::serve(call, worker).await,
+    };
+    if asked.is_head {
         response = without_body(response);
     }
-    if is_h1 && on.is_closing() {
+    if asked.is_h1 && on.is_closing() {
         response.headers_mut().insert(http::header::CONNECTION, http::HeaderValue::from_static("close"));
     }
-    response
+    Ok(response)
+}
+
+/// What of a request decides over the form of its answer.
+#[derive(Clone, Copy)]
+struct AskedHow {
+    is_h1: bool,
+    is_head: bool,
 }
 
 /// The answer to HEAD: the length is told, the body is not sent. For HTTP/2 nobody else leaves it out.
@@ -314,6 +328,7 @@ fn without_body(response: Response<AnswerBody>) -> Response<AnswerBody> {
 
 fn serve_options(gateway: &Gateway) -> ServeOptions {
     let table = gateway.tables.load();
+    let metrics = gateway.metrics.clone();
     let times = &table.config.timeouts;
     ServeOptions {
         head_limits: table.settings.head_limits,
@@ -322,16 +337,17 @@ fn serve_options(gateway: &Gateway) -> ServeOptions {
         idle: times.keepalive_idle,
         max_age: times.connection_max_age,
         drain_grace: (times.drain / 4).min(Duration::from_secs(2)),
-        refusal: refuse_head,
+        refusal: Arc::new(move |violation| refuse_head(&metrics, violation)),
     }
 }
 
-/// The whole answer to a head that is not even parsed.
-fn refuse_head(violation: Violation) -> Bytes {
+/// The whole answer to a head that is not even parsed. It is no request, but an error to be counted.
+fn refuse_head(metrics: &GatewayMetrics, violation: Violation) -> Bytes {
     let (kind, status) = match violation.http_status() {
         431 => (FailureKind::TooLarge, "431 Request Header Fields Too Large"),
         _ => (FailureKind::BadRequest, "400 Bad Request"),
     };
+    metrics.error(kind);
     raw_answer(status, kind, &violation.to_string(), "")
 }
 

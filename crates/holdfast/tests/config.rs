@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use holdfast_testkit::wait::always;
 use holdfast_testkit::{Holdfast, ModelServer, Proc, TempDir, eventually};
-use operation_support::{ask, binary, model_server, offered, one_pool, repository, served, tenant};
+use operation_support::{ask, binary, model_server, one_pool, repository, served, tenant};
 
 const INFER: &str = "/v2/models/screen/infer";
 
@@ -17,8 +17,6 @@ struct World {
     holdfast: Holdfast,
     head: String,
     servers: Vec<ModelServer>,
-    /// Configurations offered so far.
-    offered: u64,
     _repository: TempDir,
 }
 
@@ -30,23 +28,22 @@ impl World {
         let config = format!("{head}tenants:\n{}", tenant("acme", "1"));
         let holdfast = Holdfast::start(binary(), &config).await;
         assert_eq!(served(&holdfast, "acme", INFER).await, "1");
-        Self { holdfast, head, servers, offered: 1, _repository: repository }
+        Self { holdfast, head, servers, _repository: repository }
     }
 
-    /// Writes a file, says so by a signal, and waits for the decision. The file's own change may be noticed first: then the signal reads
-    /// the same file again, which changes nothing that a test looks at.
+    /// Configurations decided about so far.
+    async fn decided(&self) -> f64 {
+        self.holdfast.metrics().await.sum("holdfast_config_reload_total", &[])
+    }
+
+    /// Writes a file, says so by a signal, and waits for the decision: whether it was taken.
     async fn offer(&mut self, text: &str) -> bool {
         let text = text.to_owned();
+        let before = self.decided().await;
         self.holdfast.edit_config(|_| text);
         self.holdfast.proc.sighup();
-        let before = self.offered as f64;
-        let decided = eventually("a decision", Duration::from_secs(15), async || {
-            let decided = self.holdfast.metrics().await.sum("holdfast_config_reload_total", &[]);
-            (decided > before).then_some(decided)
-        })
-        .await;
-        self.offered = decided as u64;
-        offered(&self.holdfast, self.offered).await
+        eventually("a decision", Duration::from_secs(15), async || (self.decided().await > before).then_some(())).await;
+        self.holdfast.metrics().await.sum("holdfast_config_error", &[]) == 0.0
     }
 
     async fn status(&self, tenant: &str) -> u16 {
@@ -225,6 +222,8 @@ async fn what_needs_a_restart_is_named_and_all_else_is_in_force() {
     assert!(world.offer(&unrelated).await);
     let table = world.holdfast.admin_get("/v1/table").await;
     assert_eq!(table["config"]["restart_needed"], serde_json::json!(["workers", "log"]), "still: {table}");
+    let shown = String::from_utf8(world.holdfast.cli(&["table", "show"]).await.stdout).unwrap();
+    assert!(shown.contains("needs a restart         workers, log"), "{shown}");
     world.holdfast.restart().await;
     let table = world.holdfast.admin_get("/v1/table").await;
     assert_eq!(table["config"]["restart_needed"], serde_json::json!([]), "{table}");

@@ -170,6 +170,9 @@ async fn a_version_that_cannot_be_loaded_is_never_flipped_to_and_the_table_says_
         assert!(obstacle["why"].as_str().unwrap().contains("the weights are torn"), "{pending}");
         assert!(obstacle["failures"].as_u64().unwrap() >= 1, "{pending}");
     }
+    let shown = fleet.gateway.cli(&["table", "show"]).await;
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(shown.contains("screen/2 on r1: ") && shown.contains("the weights are torn"), "{shown}");
     always("the old pin stays", Duration::from_secs(2), async || {
         pin_of(&fleet.gateway.admin_get("/v1/table").await, "acme") == "1"
     })

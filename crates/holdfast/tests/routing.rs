@@ -194,16 +194,24 @@ async fn a_replica_at_a_new_address_keeps_its_keys() {
     assert!(before.iter().any(|r| r == "r2"), "{before:?}");
     let url = fleet.servers[3].url();
     fleet.edit(|config| config["pools"][0]["replicas"][1]["url"] = json!(url));
+    // Nothing else is loaded or asked while the table changes.
+    for n in 0..50 {
+        let t = n % 12;
+        let answer = fleet.infer(&format!("t{t}")).await.expect(200);
+        assert_eq!(answer.header("x-holdfast-replica"), before[t], "t{t} during the change");
+    }
     eventually("r2 at its new address", PATIENCE, async || {
-        (fleet.replica("r2").await["url"] == json!(fleet.servers[3].url())).then_some(())
+        let rows = fleet.gateway.admin_get("/v1/replicas").await;
+        let of_r2: Vec<&Value> = rows["replicas"].as_array()?.iter().filter(|r| r["replica"] == "r2").collect();
+        (of_r2.len() == 1 && of_r2[0]["url"] == json!(fleet.servers[3].url())).then_some(())
     })
     .await;
     for (t, was) in before.iter().enumerate() {
         let answer = fleet.infer(&format!("t{t}")).await.expect(200);
         assert_eq!(answer.header("x-holdfast-replica"), was, "t{t}");
     }
-    let stats = fleet.servers[3].stats().await;
-    assert_eq!(fleet::executions(&stats), before.iter().filter(|r| *r == "r2").count() as u64);
+    let executed = fleet::executions(&fleet.servers[3].stats().await);
+    assert!(executed >= before.iter().filter(|r| *r == "r2").count() as u64, "{executed}");
 }
 
 #[tokio::test]

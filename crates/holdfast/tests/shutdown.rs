@@ -1,5 +1,5 @@
 //! A gateway that is told to stop: what is in flight finishes, nobody's request fails, and it ends in time.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "tests")]
 #![allow(dead_code, reason = "the fixture is shared")]
 
 #[path = "http/fixture.rs"]

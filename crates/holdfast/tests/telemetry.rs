@@ -312,6 +312,9 @@ async fn over_h2(holdfast: &Holdfast) -> u16 {
     status
 }
 
+/// Status, kind of failure, tenant, path, further fields, body.
+type Case<'a> = (u16, &'a str, &'a str, &'a str, &'a [(&'a str, &'a str)], &'a str);
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_secret_of_a_client_comes_out_nowhere_whatever_goes_wrong() {
     let world = Talkative::new().await;
@@ -323,7 +326,7 @@ async fn a_secret_of_a_client_comes_out_nowhere_whatever_goes_wrong() {
     let timeout = format!("{CANARY}-timeout");
     let who = format!("{CANARY}-tenant");
     let encoded = "/v2/models/%FF/infer";
-    let expected: [(u16, &str, &str, &str, &[(&str, &str)], &str); 14] = [
+    let expected: [Case<'_>; 14] = [
         (200, "", "acme", INFER, &[], &body),
         (403, "forbidden", &who, INFER, &[], &body),
         (401, "unauthenticated", "a b", INFER, &[], &body),

@@ -205,11 +205,18 @@ where
     ///
     /// # Cancel safety
     /// Dropping the future closes the connection when the connection is dropped, so that the replica sees the client leave.
-    pub async fn send(&mut self, request: Request<B>) -> Result<Response<Incoming>, SendError<B>> {
-        self.sender.try_send_request(request).await.map_err(|mut error| {
-            let unsent = error.take_message();
-            SendError { unsent, cause: error.into_error() }
-        })
+    pub fn send(
+        &mut self,
+        request: Request<B>,
+    ) -> impl Future<Output = Result<Response<Incoming>, SendError<B>>> + use<B> {
+        // Handed over here and not in the future, which would be larger by a whole request.
+        let sent = self.sender.try_send_request(request);
+        async move {
+            sent.await.map_err(|mut error| {
+                let unsent = error.take_message();
+                SendError { unsent, cause: error.into_error() }
+            })
+        }
     }
 
     /// Gives the connection back. To be called only when the answer has been read to its end.

@@ -1,7 +1,9 @@
 //! What is known of one client connection while it lives: where in a request it is, since when, and how many requests are being answered.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -18,13 +20,22 @@ pub struct ConnState {
     active: AtomicU32,
     /// Requests begun so far.
     begun: AtomicU64,
+    /// How many of them the client has given up before their answer.
+    given_up: AtomicU64,
     /// How many heads came before one that the reader refuses. [`NONE_REFUSED`] while there is none.
     refused_after: AtomicU64,
     /// The next answer should be the last on this connection.
     closing: AtomicBool,
+    /// Writes that the socket has taken something of.
+    writes: AtomicU64,
+    /// The socket took nothing of the last write: the client does not read.
+    blocked: AtomicBool,
 }
 
 const NONE_REFUSED: u64 = u64::MAX;
+
+/// So many requests given up, nine in ten of all on the connection, are a misuse. A client that hedges gives up far fewer.
+const GIVEN_UP: u64 = 500;
 
 impl Default for ConnState {
     fn default() -> Self {
@@ -34,8 +45,11 @@ impl Default for ConnState {
             since: AtomicU64::new(0),
             active: AtomicU32::new(0),
             begun: AtomicU64::new(0),
+            given_up: AtomicU64::new(0),
             refused_after: AtomicU64::new(NONE_REFUSED),
             closing: AtomicBool::new(false),
+            writes: AtomicU64::new(0),
+            blocked: AtomicBool::new(false),
         }
     }
 }
@@ -84,6 +98,27 @@ impl ConnState {
         before != NONE_REFUSED && self.begun.load(Ordering::Relaxed) >= before && self.active() == 0
     }
 
+    /// Whether the client asks only to give up: each request costs a replica its work, and the client two small frames.
+    pub(crate) fn is_abusive(&self) -> bool {
+        let given_up = self.given_up.load(Ordering::Relaxed);
+        given_up >= GIVEN_UP && given_up * 10 >= self.begun.load(Ordering::Relaxed) * 9
+    }
+
+    pub(crate) fn note_write(&self, written: &Poll<io::Result<usize>>) {
+        self.blocked.store(written.is_pending(), Ordering::Relaxed);
+        if written.is_ready() {
+            self.writes.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn writes(&self) -> u64 {
+        self.writes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.blocked.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn set_closing(&self) {
         self.closing.store(true, Ordering::Relaxed);
     }
@@ -110,6 +145,13 @@ impl ConnState {
 /// One request being answered.
 #[derive(Debug)]
 pub struct RequestGuard(Arc<ConnState>);
+
+impl RequestGuard {
+    /// Notes that the client has given this request up before its answer.
+    pub fn given_up(&self) {
+        self.0.given_up.fetch_add(1, Ordering::Relaxed);
+    }
+}
 
 impl Drop for RequestGuard {
     fn drop(&mut self) {

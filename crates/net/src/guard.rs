@@ -20,7 +20,7 @@ use holdfast_codec::framing::{Monitor, Phase, Violation};
 use crate::conn::ConnState;
 
 /// Makes the whole answer to a refused head, status line included.
-pub type Refusal = fn(Violation) -> Bytes;
+pub type Refusal = Arc<dyn Fn(Violation) -> Bytes + Send + Sync>;
 
 /// The checked connection.
 pub(crate) struct Guarded<S> {
@@ -149,6 +149,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Guarded<S> {
             if this.give_released(buf) {
                 return Poll::Ready(Ok(()));
             }
+            if this.monitor.is_broken() {
+                return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, "malformed chunk")));
+            }
             if this.state.is_refused() {
                 // The keeper shuts the connection down once the requests before are answered; it polls after every read.
                 return Poll::Pending;
@@ -168,7 +171,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Guarded<S> {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
+        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.state.note_write(&written);
+        written
     }
 
     fn poll_write_vectored(
@@ -176,7 +181,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.state.note_write(&written);
+        written
     }
 
     fn is_write_vectored(&self) -> bool {

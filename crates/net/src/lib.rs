@@ -9,6 +9,7 @@ mod conn;
 mod drain;
 mod fetch;
 mod guard;
+mod keep;
 mod listener;
 mod resolve;
 mod serve;

@@ -65,7 +65,7 @@ impl Names {
             reason: Some("pin"),
             replica: Some(self.replica.clone()),
             method: "POST",
-            client: Some(([127, 0, 0, 1], 4711).into()),
+            client: Some("127.0.0.1:4711".into()),
             outcome: outcome(),
         }
     }

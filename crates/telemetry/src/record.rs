@@ -3,8 +3,6 @@
 //! The fields are the whole of what is logged of a request. There is none for a payload, a header, a path or a query string, so that none
 //! of them can get into the log by accident.
 
-use std::fmt::Write;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,8 +32,8 @@ pub struct AccessRecord {
     pub replica: Option<ReplicaName>,
     /// The request method, from a closed list.
     pub method: &'static str,
-    /// The client's address.
-    pub client: Option<SocketAddr>,
+    /// The client's address, written once for each connection.
+    pub client: Option<Arc<str>>,
     /// How it ended.
     pub outcome: Outcome,
 }
@@ -65,10 +63,7 @@ impl AccessRecord {
         push_number(out, ",\"wait_us\":", Some(micros(timing.wait)));
         push_number(out, ",\"upstream_us\":", timing.upstream.map(micros));
         push_number(out, ",\"gateway_us\":", Some(micros(timing.gateway())));
-        if let Some(client) = self.client {
-            // Writing to a String does not fail.
-            let _ = write!(out, ",\"client\":\"{client}\"");
-        }
+        push_text(out, ",\"client\":", self.client.as_deref());
         out.push_str("}\n");
     }
 }
@@ -107,7 +102,7 @@ pub(crate) mod tests {
             reason: Some("pin"),
             replica: ReplicaName::parse("r1").ok(),
             method: "POST",
-            client: Some(([127, 0, 0, 1], 4711).into()),
+            client: Some("127.0.0.1:4711".into()),
             outcome: Outcome {
                 endpoint: Endpoint::Infer,
                 status,

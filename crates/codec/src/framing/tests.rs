@@ -92,13 +92,52 @@ fn a_smuggled_head_in_a_body_is_body_and_the_next_head_is_checked() {
 }
 
 #[test]
-fn after_broken_chunks_nothing_is_a_head() {
-    for body in ["zz\r\n", "5\nabc", "3\r\nabcX", "ffffffffffffffff\r\n", "\r\n"] {
+fn after_broken_chunks_no_byte_is_released() {
+    let long = format!("2;{}\r\n{{}}\r\n", "a".repeat(1100));
+    for body in
+        ["zz\r\n", "5\nabc", "3\r\nabcX", "ffffffffffffffff\r\n", "\r\n", "2 \r\n{}\r\n", "2\t;a\r\n", "0x2\r\n", &long]
+    {
         let mut monitor = Monitor::new(LIMITS);
-        let text = format!("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n{body}");
-        assert_eq!(monitor.feed(text.as_bytes()).bytes, text.len());
-        assert_eq!((monitor.state, monitor.phase(false)), (State::Broken, Phase::Body), "{body:?}");
+        let head = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n";
+        let text = format!("{head}{body}0\r\n\r\nGET / HTTP/1.1\r\nHost: h\r\n\r\n");
+        let released = monitor.feed(text.as_bytes());
+        assert!(monitor.is_broken(), "{body:?}");
+        assert!(released.bytes <= head.len() + body.len() && released.violation.is_none(), "{body:?}: {released:?}");
+        assert_eq!(monitor.feed(&text.as_bytes()[released.bytes..]), Release { bytes: 0, violation: None }, "{body:?}");
+        assert_eq!((monitor.phase(false), monitor.heads()), (Phase::Body, 1), "{body:?}");
     }
+}
+
+#[test]
+fn targets_and_hosts_that_parsers_do_not_agree_on_are_refused() {
+    let get = |target: &str, host: &str| feed(&format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n")).violation;
+    for target in ["/", "/a?b={c}|d", "*", "http://h", "HTTPS://h:1/a?b", "//", "/%zz", "/a^b\\c"] {
+        assert_eq!(get(target, "h"), None, "{target}");
+    }
+    for target in [
+        "/a#b",
+        "/a<b",
+        "/a`b",
+        "/?\"",
+        "a",
+        "?a",
+        "h:80",
+        "*a",
+        "http://",
+        "http:///a",
+        "http://?a",
+        "ftp://h/",
+        "/\u{e9}",
+    ] {
+        assert_eq!(get(target, "h"), Some(Violation::RequestLine), "{target}");
+    }
+    for host in ["", "h", "h:80", "[::1]:80", "a-b.c_d~", "%41"] {
+        assert_eq!(get("/", host), None, "{host}");
+    }
+    for host in ["a b", "a/b", "a@b", "a#", "a?b", "a\\b", "\u{e9}", "a\tb"] {
+        assert_eq!(get("/", host), Some(Violation::Host), "{host}");
+    }
+    assert_eq!(feed("CONNECT h:80 HTTP/1.1\r\nHost: h:80\r\n\r\n").violation, None);
 }
 
 proptest! {

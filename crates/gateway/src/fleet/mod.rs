@@ -26,6 +26,8 @@ pub struct Fleet {
     replicas: RwLock<BTreeMap<ReplicaIx, Arc<Replica>>>,
     pools: RwLock<Vec<Arc<Pool>>>,
     versions: RwLock<BTreeMap<VersionIx, Arc<VersionFacts>>>,
+    /// Versions that are no longer configured, but that a replica may still hold: they are needed until they have been unloaded.
+    retired: RwLock<BTreeMap<VersionIx, PoolName>>,
     names: Mutex<Names>,
     on_drained: Weak<dyn OnDrained>,
     workers: Vec<Tasks>,
@@ -53,7 +55,7 @@ impl Names {
 pub struct FleetChange {
     /// Replicas that are new, and those that took the place of one of the same name at another address.
     pub added: Vec<Arc<Replica>>,
-    /// Replicas that are gone.
+    /// Replicas that are not configured any more, until [`Fleet::retire`] still as they were.
     pub removed: Vec<Arc<Replica>>,
     /// Versions that are gone.
     pub removed_versions: Vec<VersionIx>,
@@ -68,6 +70,7 @@ impl Fleet {
             replicas: RwLock::default(),
             pools: RwLock::default(),
             versions: RwLock::default(),
+            retired: RwLock::default(),
             names: Mutex::default(),
             on_drained,
             workers,
@@ -75,7 +78,8 @@ impl Fleet {
         }
     }
 
-    /// Makes the fleet what the configuration says. Replicas and versions that stay keep their numbers, counters and health.
+    /// Brings in what the configuration says. Replicas and versions that stay keep their numbers, counters and health. What is no longer
+    /// configured goes on serving until [`Fleet::retire`]: the table that names it is still in force.
     pub fn configure(&self, config: &Config, now: Mono) -> FleetChange {
         let mut change = FleetChange::default();
         let mut names = self.names.lock();
@@ -101,7 +105,10 @@ impl Fleet {
             }
             pools.push(Arc::new(Pool::new(ix, pool, replicas, versions)));
         }
-        self.retire(&mut names, &live_replicas, &live_versions, &mut change);
+        let old = self.replicas.read();
+        change.removed.extend(old.values().filter(|r| !live_replicas.contains(&r.ix)).cloned());
+        drop(old);
+        self.leave(&names, &mut live_versions, &mut change);
         *self.versions.write() = live_versions;
         *self.pools.write() = pools;
         change
@@ -130,31 +137,30 @@ impl Fleet {
         fresh
     }
 
-    fn retire(
-        &self,
-        names: &mut Names,
-        live: &BTreeSet<ReplicaIx>,
-        versions: &BTreeMap<VersionIx, Arc<VersionFacts>>,
-        change: &mut FleetChange,
-    ) {
-        names.replicas.retain(|_, ix| live.contains(ix));
-        names.versions.retain(|_, ix| {
-            let keep = versions.contains_key(ix);
-            if !keep {
+    /// Keeps the facts of versions that are not configured any more.
+    fn leave(&self, names: &Names, versions: &mut BTreeMap<VersionIx, Arc<VersionFacts>>, change: &mut FleetChange) {
+        let mut retired = self.retired.write();
+        retired.retain(|ix, _| !versions.contains_key(ix));
+        for ((pool, ..), ix) in names.versions.iter().filter(|(_, ix)| !versions.contains_key(ix)) {
+            if retired.insert(*ix, pool.clone()).is_none() {
                 change.removed_versions.push(*ix);
             }
-            keep
-        });
-        self.replicas.write().retain(|ix, replica| {
-            let keep = live.contains(ix);
-            if !keep {
-                replica.remove();
-                change.removed.push(replica.clone());
-            }
-            keep
-        });
-        self.cells.write().retain(|(r, v), cell| {
-            let keep = live.contains(r) && versions.contains_key(v);
+        }
+        let old = self.versions.read();
+        versions.extend(retired.keys().filter_map(|ix| Some((*ix, old.get(ix)?.clone()))));
+    }
+
+    /// Lets the replicas of a change go, once no table in force names them.
+    pub fn retire(&self, change: &FleetChange) {
+        let gone: BTreeSet<ReplicaIx> = change.removed.iter().map(|r| r.ix).collect();
+        if gone.is_empty() {
+            return;
+        }
+        self.names.lock().replicas.retain(|_, ix| !gone.contains(ix));
+        change.removed.iter().for_each(|r| r.remove());
+        self.replicas.write().retain(|ix, _| !gone.contains(ix));
+        self.cells.write().retain(|(r, _), cell| {
+            let keep = !gone.contains(r);
             if !keep {
                 let _ = cell.hide();
             }
@@ -206,6 +212,28 @@ impl Fleet {
     #[must_use]
     pub fn version(&self, ix: VersionIx) -> Option<Arc<VersionFacts>> {
         self.versions.read().get(&ix).cloned()
+    }
+
+    /// Versions of a pool that are no longer configured and may still be held somewhere.
+    #[must_use]
+    pub fn retired(&self, pool: &PoolName) -> Vec<Arc<VersionFacts>> {
+        let retired = self.retired.read();
+        let here = retired.iter().filter(|(_, of)| *of == pool);
+        here.filter_map(|(ix, _)| self.version(*ix)).collect()
+    }
+
+    /// Forgets those retired versions that nothing refers to any more.
+    pub fn forget(&self, is_gone: impl Fn(VersionIx) -> bool) {
+        if self.retired.read().is_empty() {
+            return;
+        }
+        let mut names = self.names.lock();
+        let mut retired = self.retired.write();
+        let gone: BTreeSet<VersionIx> = retired.keys().copied().filter(|ix| is_gone(*ix)).collect();
+        retired.retain(|ix, _| !gone.contains(ix));
+        names.versions.retain(|_, ix| !gone.contains(ix));
+        self.versions.write().retain(|ix, _| !gone.contains(ix));
+        self.cells.write().retain(|(_, v), _| !gone.contains(v));
     }
 
     /// Requests in flight over all replicas: zero when nothing is going on.

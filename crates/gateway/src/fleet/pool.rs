@@ -68,6 +68,12 @@ impl VersionFacts {
         }
     }
 
+    /// Whether an upstream's index entry stands for it.
+    #[must_use]
+    pub fn is_called(&self, name: &str, version: &str) -> bool {
+        self.upstream_model == name && (self.upstream_version.is_empty() || self.upstream_version == version)
+    }
+
     /// The version that an answer must name: the one that was asked for, or where the replica is asked by name only, the client's.
     #[must_use]
     pub fn answer_version(&self) -> &str {
@@ -105,10 +111,7 @@ impl Pool {
     /// for the one it names.
     pub fn matching<'a>(&'a self, name: &str, version: &'a str) -> impl Iterator<Item = &'a Arc<VersionFacts>> {
         let of_name = self.by_upstream.get(name).map(Vec::as_slice).unwrap_or_default();
-        of_name
-            .iter()
-            .filter_map(|at| self.versions.get(*at))
-            .filter(move |v| v.upstream_version.is_empty() || v.upstream_version == version)
+        of_name.iter().filter_map(|at| self.versions.get(*at)).filter(move |v| v.is_called(&v.upstream_model, version))
     }
 
     /// What is known of a version by the client's names.

@@ -189,7 +189,7 @@ impl Driver {
         let _ = tokio::time::timeout(most, self.changed.notified()).await;
     }
 
-    /// Makes fleet and machine what the configuration says. Returns the replicas that now need polling.
+    /// Brings into fleet and machine what the configuration says. What it no longer says stays until [`Driver::retire`].
     pub fn configure(&self, config: &Config, pinned: &dyn Fn(VersionIx) -> bool) -> FleetChange {
         let change = self.fleet.configure(config, Clock::now());
         self.apply(Event::SetSettings(Settings {
@@ -199,12 +199,6 @@ impl Driver {
             max_waiters: config.limits.waiting as usize,
             ..Settings::default()
         }));
-        for replica in &change.removed {
-            self.apply(Event::RemoveReplica { replica: replica.ix });
-        }
-        for version in &change.removed_versions {
-            self.apply(Event::RemoveVersion { version: *version });
-        }
         for pool in self.fleet.pools() {
             for version in &pool.versions {
                 let spec = VersionSpec { size: version.size, pinned: pinned(version.ix) };
@@ -228,6 +222,17 @@ impl Driver {
         change
     }
 
+    /// Lets go what a configuration no longer says, once the table made from it is in force.
+    pub fn retire(&self, change: &FleetChange) {
+        self.fleet.retire(change);
+        for replica in &change.removed {
+            self.apply(Event::RemoveReplica { replica: replica.ix });
+        }
+        for version in &change.removed_versions {
+            self.apply(Event::RemoveVersion { version: *version });
+        }
+    }
+
     /// The task that tells the machine that time has passed, and the replicas too. Ends with the process.
     pub fn run(self: &Arc<Self>) {
         let me = self.clone();
@@ -241,6 +246,7 @@ impl Driver {
                     me.apply(Event::Tick);
                 }
                 me.tick_replicas();
+                me.fleet.forget(|version| !me.state.lock().machine.knows(version));
             }
         });
     }

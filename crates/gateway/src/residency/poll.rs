@@ -13,7 +13,7 @@ use holdfast_telemetry::Clock;
 
 use super::server::{self, CallError};
 use super::{Driver, verify};
-use crate::fleet::{Pool, Replica};
+use crate::fleet::{Pool, Replica, VersionFacts};
 use crate::random::Random;
 
 impl Driver {
@@ -41,7 +41,7 @@ impl Driver {
         let started = Clock::now();
         let timeout = pool.config.health.timeout;
         let observed = match pool.config.residency {
-            Residency::Repository => from_index(pool, replica, timeout).await,
+            Residency::Repository => from_index(pool, &self.fleet.retired(&pool.name), replica, timeout).await,
             Residency::Static => from_versions(pool, replica, timeout).await,
         };
         match observed {
@@ -91,10 +91,17 @@ impl Driver {
     }
 }
 
-async fn from_index(pool: &Pool, replica: &Replica, timeout: Duration) -> Result<Vec<VersionIx>, CallError> {
+/// Versions that are to be unloaded are looked for too: what is not seen counts as gone.
+async fn from_index(
+    pool: &Pool,
+    retired: &[Arc<VersionFacts>],
+    replica: &Replica,
+    timeout: Duration,
+) -> Result<Vec<VersionIx>, CallError> {
     let entries = server::index(&replica.fetch, timeout).await?;
-    let mut held: Vec<VersionIx> =
-        entries.iter().flat_map(|(name, version)| pool.matching(name, version)).map(|v| v.ix).collect();
+    let live = entries.iter().flat_map(|(name, version)| pool.matching(name, version));
+    let leaving = retired.iter().filter(|v| entries.iter().any(|(name, version)| v.is_called(name, version)));
+    let mut held: Vec<VersionIx> = live.chain(leaving).map(|v| v.ix).collect();
     held.sort_unstable();
     held.dedup();
     Ok(held)

@@ -78,7 +78,14 @@ impl World {
         let tables = Tables::start(config, driver.clone(), metrics.clone()).unwrap();
         let (_, drain) = DrainHandle::new();
         let gateway = Arc::new(Gateway { tables, driver, metrics, access: AccessLog::off(), drain });
-        Self { gateway, worker: Arc::new(Worker::new(0)), begun: Arc::default(), left_loads: AtomicUsize::new(0), stub, _state: state }
+        Self {
+            gateway,
+            worker: Arc::new(Worker::new(0)),
+            begun: Arc::default(),
+            left_loads: AtomicUsize::new(0),
+            stub,
+            _state: state,
+        }
     }
 
     /// Serves one connection for at most so many polls, then drops it. Tells whether it came to its end before that.
@@ -91,13 +98,13 @@ impl World {
             self.begun.fetch_add(1, Relaxed);
             let id = self.worker.request_id();
             let exchange = Exchange::begin(self.gateway.clone(), id, None, state.begin());
-            let handled = flow::handle(Box::new(exchange), self.worker.clone(), request);
-            async move { Ok::<_, Infallible>(handled.await) }
+            let asked = AskedHow { is_h1: true, is_head: false };
+            answer(flow::enter(Box::new(exchange), request), asked, self.worker.clone(), state.clone())
         });
         let is_over = {
             let mut serving = pin!(http1::Builder::new().serve_connection(TokioIo::new(server), service));
             let mut left = times;
-            std::future::poll_fn(|cx| {
+            let polling = std::future::poll_fn(|cx| {
                 if left == 0 {
                     return Poll::Ready(false);
                 }
@@ -107,8 +114,8 @@ impl World {
                     Poll::Pending if left == 0 => Poll::Ready(false),
                     Poll::Pending => Poll::Pending,
                 }
-            })
-            .await
+            });
+            tokio::time::timeout(20 * SECOND, polling).await.expect("the connection goes on")
         };
         self.nothing_is_held(times);
         self.left_loads.fetch_add(self.gateway.driver.report().loads_in_flight as usize, Relaxed);
@@ -145,17 +152,21 @@ impl World {
     }
 }
 
-/// Sends a request in two pieces and reads the answer to its end, whichever side ends it.
-async fn talk(mut stream: DuplexStream, request: String) -> String {
+/// Sends a request in two pieces and reads the answer meanwhile, until the server ends the connection.
+async fn talk(stream: DuplexStream, request: String) -> String {
+    let (mut read, mut write) = tokio::io::split(stream);
     let (first, rest) = request.split_at(request.len() - 10);
-    let mut answer = String::new();
-    for piece in [first, rest] {
-        if stream.write_all(piece.as_bytes()).await.is_err() {
-            return answer;
+    let writing = async {
+        for piece in [first, rest] {
+            if write.write_all(piece.as_bytes()).await.is_err() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-    let _ = stream.read_to_string(&mut answer).await;
+    };
+    let mut answer = String::new();
+    let reading = read.read_to_string(&mut answer);
+    let _ = tokio::join!(writing, reading);
     answer
 }
 

@@ -14,7 +14,7 @@ use holdfast_telemetry::Clock;
 use holdfast_types::{Failure, FailureKind, Mono};
 
 use super::payload::Payload;
-use super::send::{Attempt, Head, Received, send};
+use super::send::{Attempt, Head, NOT_LOADED, Received, send};
 use crate::exchange::Exchange;
 use crate::fleet::InFlight;
 use crate::server::Worker;
@@ -82,7 +82,10 @@ fn again(
     failure: Failure,
     reason: &'static str,
 ) -> Result<(), Failure> {
-    tried.members |= member;
+    // Who does not hold the version any more is not chosen before it does again, but may be asked to load it.
+    if reason != NOT_LOADED {
+        tried.members |= member;
+    }
     let Some(resolution) = &exchange.resolution else { return Err(failure) };
     let pool = &resolution.state.pool;
     let metrics = &exchange.gateway().metrics;

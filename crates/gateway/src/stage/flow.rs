@@ -11,88 +11,75 @@ use holdfast_telemetry::{Clock, Endpoint};
 use holdfast_types::{Failure, Mono};
 
 use super::accept::{Asked, ModelCall, accept, budget, method_name, query};
-use super::{dispatch, finish, identify, payload, resolve, send};
+use super::payload::{self, Payload};
+use super::{dispatch, finish, identify, resolve, send};
 use crate::body::AnswerBody;
 use crate::exchange::Exchange;
 use crate::probes;
-use crate::server::Worker;
+use crate::server::{Gateway, Worker};
 use crate::settings::Settings;
 
-/// Answers one request. Never fails: a failure is an answer too.
-///
-/// # Cancel safety
-/// Dropping the future, as hyper does when the client leaves, settles the exchange and ends the request at the replica.
-pub async fn handle(
-    mut exchange: Box<Exchange>,
-    worker: Arc<Worker>,
-    request: Request<Incoming>,
-) -> Response<AnswerBody> {
+/// What became of a request once its head had been looked at.
+pub enum Entered {
+    /// It is answered already.
+    Answered(Response<AnswerBody>),
+    /// It has its route, and is to be served.
+    Routed(Box<Call>),
+}
+
+/// A request with its route, on its way to a replica.
+pub struct Call {
+    exchange: Box<Exchange>,
+    settings: Arc<Settings>,
+    head: send::Head,
+    body: Option<Incoming>,
+    payload: Payload,
+    deadline: Mono,
+}
+
+/// Accepts, identifies and resolves. Synchronous, over one table.
+pub fn enter(mut exchange: Box<Exchange>, request: Request<Incoming>) -> Entered {
     let (parts, body) = request.into_parts();
     exchange.method = method_name(&parts.method);
     let gateway = exchange.gateway().clone();
-    let entered = {
-        // One pointer to the table, held until the request has its route and not a moment longer.
-        let table = gateway.tables.load();
-        exchange.stamps = table.settings.stamps;
-        let settings = table.settings.clone();
-        match accept(&parts, !body.is_end_stream(), &settings) {
-            Ok(Asked::Model(call)) => {
-                exchange.endpoint = match call.op {
-                    ModelOp::Infer => Endpoint::Infer,
-                    ModelOp::Ready => Endpoint::ModelReady,
-                    ModelOp::Metadata => Endpoint::ModelMetadata,
-                };
-                let resolved = identify::identify(&parts.headers, &settings)
-                    .and_then(|tenant| resolve::resolve(&gateway, &table, tenant, &call));
-                resolved.map(|resolution| {
-                    exchange.resolution = Some(resolution);
-                    (Asked::Model(call), settings)
-                })
+    // One pointer to the table, held until the request has its route and not a moment longer.
+    let table = gateway.tables.load();
+    exchange.stamps = table.settings.stamps;
+    let settings = &table.settings;
+    match accept(&parts, !body.is_end_stream(), settings) {
+        Ok(Asked::Model(call)) => {
+            exchange.endpoint = match call.op {
+                ModelOp::Infer => Endpoint::Infer,
+                ModelOp::Ready => Endpoint::ModelReady,
+                ModelOp::Metadata => Endpoint::ModelMetadata,
+            };
+            let resolved = identify::identify(&parts.headers, settings)
+                .and_then(|tenant| resolve::resolve(&gateway, &table, tenant, &call));
+            match resolved {
+                Ok(resolution) => exchange.resolution = Some(resolution),
+                Err(failure) => return Entered::Answered(finish::failed(exchange, &failure)),
             }
-            Ok(asked) => Ok((asked, settings)),
-            Err(failure) => Err(failure),
-        }
-    };
-    let (asked, settings) = match entered {
-        Ok(entered) => entered,
-        Err(failure) => return finish::failed(exchange, &failure),
-    };
-    match asked {
-        Asked::Model(call) if call.op == ModelOp::Ready => ready(exchange, &call),
-        Asked::Model(call) => {
-            let served = serve(&mut exchange, &worker, &settings, parts, body, call.op).await;
-            match served {
-                Ok(received) => finish::answer(exchange, received),
-                Err(failure) => finish::failed(exchange, &failure),
+            if call.op == ModelOp::Ready {
+                return Entered::Answered(ready(exchange, &call));
             }
+            route(exchange, settings, parts, body, call.op)
         }
-        Asked::ServerMetadata => {
-            exchange.endpoint = Endpoint::ServerMetadata;
-            finish::own(exchange, StatusCode::OK, probes::server_metadata())
-        }
-        Asked::Live => {
-            exchange.endpoint = Endpoint::Health;
-            finish::own(exchange, StatusCode::OK, probes::live())
-        }
-        Asked::Ready => {
-            exchange.endpoint = Endpoint::Health;
-            let (status, json) = probes::ready(&gateway, probes::is_verbose(parts.uri.query()));
-            finish::own(exchange, status, json)
-        }
+        Ok(asked) => Entered::Answered(own_answer(exchange, &gateway, &asked, parts.uri.query())),
+        Err(failure) => Entered::Answered(finish::failed(exchange, &failure)),
     }
 }
 
-async fn serve(
-    exchange: &mut Exchange,
-    worker: &Worker,
-    settings: &Settings,
+fn route(
+    exchange: Box<Exchange>,
+    settings: &Arc<Settings>,
     parts: http::request::Parts,
     body: Incoming,
     op: ModelOp,
-) -> Result<send::Received, Failure> {
-    let deadline: Mono = exchange.begun.after(budget(&parts.headers, settings)?);
-    let mut payload = payload::read(body, settings, Clock::instant(deadline)).await?;
-    exchange.bytes_in = payload.bytes();
+) -> Entered {
+    let deadline = match budget(&parts.headers, settings) {
+        Ok(budget) => exchange.begun.after(budget),
+        Err(failure) => return Entered::Answered(finish::failed(exchange, &failure)),
+    };
     let head = send::Head {
         op,
         trusted: settings.trusted_header.clone(),
@@ -102,7 +89,44 @@ async fn serve(
         method: if op == ModelOp::Infer { http::Method::POST } else { http::Method::GET },
         fields: parts.headers,
     };
-    dispatch::dispatch(exchange, worker, &head, &mut payload, deadline).await
+    let (settings, payload) = (settings.clone(), Payload::default());
+    Entered::Routed(Box::new(Call { exchange, settings, head, body: Some(body), payload, deadline }))
+}
+
+/// Reads the body and has the request served. Never fails: a failure is an answer too.
+///
+/// # Cancel safety
+/// Dropping the future, as hyper does when the client leaves, settles the exchange and ends the request at the replica.
+pub async fn serve(mut call: Box<Call>, worker: Arc<Worker>) -> Response<AnswerBody> {
+    match served(&mut call, &worker).await {
+        Ok(received) => finish::answer(call.exchange, received),
+        Err(failure) => finish::failed(call.exchange, &failure),
+    }
+}
+
+async fn served(call: &mut Call, worker: &Worker) -> Result<send::Received, Failure> {
+    if let Some(body) = call.body.take() {
+        call.payload = payload::read(body, &call.settings, Clock::instant(call.deadline)).await?;
+    }
+    call.exchange.bytes_in = call.payload.bytes();
+    dispatch::dispatch(&mut call.exchange, worker, &call.head, &mut call.payload, call.deadline).await
+}
+
+/// Answers that need no replica.
+fn own_answer(
+    mut exchange: Box<Exchange>,
+    gateway: &Gateway,
+    asked: &Asked,
+    query: Option<&str>,
+) -> Response<AnswerBody> {
+    exchange.endpoint =
+        if matches!(asked, Asked::ServerMetadata) { Endpoint::ServerMetadata } else { Endpoint::Health };
+    let (status, json) = match asked {
+        Asked::Ready => probes::ready(gateway, probes::is_verbose(query)),
+        Asked::ServerMetadata => (StatusCode::OK, probes::server_metadata()),
+        Asked::Live | Asked::Model(_) => (StatusCode::OK, probes::live()),
+    };
+    finish::own(exchange, status, json)
 }
 
 /// Whether the tenant's version can be served at once: some replica of the subset holds it and is well. Asks for no load.

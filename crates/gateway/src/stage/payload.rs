@@ -21,6 +21,13 @@ pub enum Payload {
     Stream(Option<Box<ClientStream>>, Arc<ClientFault>),
 }
 
+impl Default for Payload {
+    /// Nothing.
+    fn default() -> Self {
+        Self::Whole(Bytes::new())
+    }
+}
+
 impl Payload {
     /// The body for the next attempt. None: it has been used up.
     pub fn take(&mut self) -> Option<UpstreamBody> {

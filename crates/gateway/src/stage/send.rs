@@ -21,7 +21,7 @@ use holdfast_types::{Failure, FailureKind, ModelName, Mono};
 use super::payload::Payload;
 use crate::answer::{Fault, Passing, Reading, join};
 use crate::exchange::Exchange;
-use crate::fleet::InFlight;
+use crate::fleet::{InFlight, Replica};
 use crate::headers;
 use crate::residency::words;
 use crate::server::Worker;
@@ -76,6 +76,8 @@ pub enum Attempt {
     },
 }
 
+/// The reason of another attempt where the replica did not hold what it was believed to hold.
+pub const NOT_LOADED: &str = "not_loaded";
 /// The largest error answer that is read.
 const ERROR_BODY: usize = 64 * 1024;
 
@@ -108,26 +110,33 @@ struct One<'a> {
 }
 
 impl One<'_> {
+    /// An idle connection at once, or a new one.
     async fn connect(&mut self, worker: &Worker) -> Result<ReplicaConn<UpstreamBody>, Result<Attempt, Failure>> {
         let replica = self.in_flight.cell().replica.clone();
         self.exchange.replica = Some(replica.clone());
         let Some(resolution) = &self.exchange.resolution else { return Err(Err(overdue())) };
         let times = &resolution.state.pool.config.connections;
         let Some(pool) = replica.connections(worker.index) else { return Err(Err(overdue())) };
-        match timeout_at(self.until, pool.checkout(times.idle, times.connect)).await {
+        if let Some(conn) = pool.take_idle(times.idle) {
+            return Ok(conn);
+        }
+        // Boxed: it is rare, and would make the future of every request larger.
+        match Box::pin(timeout_at(self.until, pool.open(times.connect))).await {
             Ok(Ok(conn)) => Ok(conn),
-            Ok(Err(Checkout::Full)) => Err(Ok(Attempt::Again {
-                failure: Failure::new(FailureKind::Overloaded, "all connections to the replica are in use"),
-                reason: "connections_full",
-            })),
-            Ok(Err(Checkout::Connect(error))) => {
-                replica.set_error(Some(error.to_string()));
-                self.count("connect_error");
-                self.health(HealthEvent::TransportError);
-                Err(Ok(Attempt::Again { failure: broken("no connection to the replica"), reason: "connect" }))
-            }
+            Ok(Err(why)) => Err(Ok(self.not_connected(&replica, &why))),
             Err(_) => Err(Err(overdue())),
         }
+    }
+
+    fn not_connected(&self, replica: &Replica, why: &Checkout) -> Attempt {
+        if matches!(why, Checkout::Full) {
+            let failure = Failure::new(FailureKind::Overloaded, "all connections to the replica are in use");
+            return Attempt::Again { failure, reason: "connections_full" };
+        }
+        replica.set_error(Some(why.to_string()));
+        self.count("connect_error");
+        self.health(HealthEvent::TransportError);
+        Attempt::Again { failure: broken("no connection to the replica"), reason: "connect" }
     }
 
     async fn exchange_with(
@@ -247,7 +256,7 @@ impl One<'_> {
         let cell = self.in_flight.cell();
         self.exchange.gateway().driver.missed(cell.replica.ix, cell.version);
         let failure = Failure::new(FailureKind::NoHolder, "the replica no longer holds the version");
-        Attempt::Again { failure: failure.retry_in(Duration::from_secs(1)), reason: "not_loaded" }
+        Attempt::Again { failure: failure.retry_in(Duration::from_secs(1)), reason: NOT_LOADED }
     }
 
     async fn success(self, response: Response<Incoming>, conn: ReplicaConn<UpstreamBody>) -> Result<Attempt, Failure> {

@@ -21,6 +21,7 @@ use super::revision::Revisions;
 use super::watch::Watch;
 use super::{Table, wanted};
 use crate::fit::{FitError, check_fit};
+use crate::fleet::FleetChange;
 use crate::residency::Driver;
 use crate::settings::Settings;
 
@@ -132,7 +133,7 @@ impl Tables {
         let saved = file.read()?.unwrap_or_default();
         let plan = plan(&config, None, &saved.pins);
         let revisions = Revisions::default();
-        let table = build(&driver, plan.effective, plan.input, Revision(saved.revision.0 + 1), &revisions)?;
+        let (table, _) = build(&driver, plan.effective, plan.input, Revision(saved.revision.0 + 1), &revisions)?;
         let state = State {
             offered: 1,
             taken: 1,
@@ -152,7 +153,8 @@ impl Tables {
             reload_now: Notify::new(),
         });
         this.metrics.config_taken(Revision(1));
-        this.published()?;
+        this.save(&this.current.load_full())?;
+        this.publish();
         Ok(this)
     }
 
@@ -203,6 +205,10 @@ impl Tables {
                     next_look = Clock::now().after(Duration::from_millis(500));
                     me.save_again();
                 }
+                if asked {
+                    // Who asks has often just written the file: one reading is enough for both.
+                    watch.take();
+                }
                 if asked || (look && watch.changed()) {
                     me.offer(reload());
                 }
@@ -231,8 +237,8 @@ impl Tables {
         let taken = offered.and_then(|loaded| self.adopt(loaded, number));
         let Err(faults) = taken else { return };
         tracing::error!(revision = number.0, %faults, "the configuration is refused; the last good one stays in force");
-        self.metrics.config_refused(number);
         self.state.lock().failed = Some(Failed { revision: number, wall_millis: Clock::wall_millis(), faults });
+        self.metrics.config_refused(number);
     }
 
     fn adopt(&self, loaded: Loaded, number: Revision) -> Result<(), String> {
@@ -240,8 +246,10 @@ impl Tables {
         let old = self.current.load_full();
         let Plan { effective, pending, input } = plan(&loaded.config, Some(&old.config), &pins_of(&old.snapshot));
         let revision = Revision(old.snapshot.revision().0 + 1);
-        let table = build(&self.driver, effective, input, revision, &self.revisions).map_err(|e| e.to_string())?;
-        self.current.store(Arc::new(table));
+        let (table, change) =
+            build(&self.driver, effective, input, revision, &self.revisions).map_err(|e| e.to_string())?;
+        self.put_in_force(Arc::new(table));
+        self.driver.retire(&change);
         {
             let mut state = self.state.lock();
             state.taken = number.0;
@@ -273,7 +281,7 @@ impl Tables {
                 return;
             }
         };
-        self.current.store(Arc::new(Table {
+        self.put_in_force(Arc::new(Table {
             stamp: stamp(revision),
             usage: self.revisions.begin(revision),
             snapshot,
@@ -308,28 +316,31 @@ impl Tables {
         let plan = plan(&desired, Some(&table.config), &pins_of(&table.snapshot));
         let revision = table.snapshot.revision();
         match build(&self.driver, plan.effective, plan.input, revision, &self.revisions) {
-            Ok(table) => self.current.store(Arc::new(table)),
+            Ok((table, change)) => {
+                self.current.store(Arc::new(table));
+                self.driver.retire(&change);
+            }
             Err(error) => tracing::error!(%error, "versions that are gone from the file cannot be let go"),
         }
     }
 
-    /// What follows from a new table: warm-up, metrics, the saved state.
-    fn published(&self) -> Result<(), PersistError> {
+    /// What follows from a new table: warm-up, metrics.
+    fn publish(&self) {
         let table = self.current.load_full();
         wanted::update(&self.driver, &table, &self.state.lock().pending.clone());
         self.metrics.table_revision.set_u64(table.snapshot.revision().0);
-        self.save()
     }
 
-    /// The same for a table that is in force whether or not it can be saved.
-    fn publish(&self) {
-        if let Err(error) = self.published() {
+    /// Saves first: a revision that a client may have seen is never given a second time with other pins, also if the process dies in between.
+    /// A table that cannot be saved is in force all the same.
+    fn put_in_force(&self, table: Arc<Table>) {
+        if let Err(error) = self.save(&table) {
             tracing::error!(%error, "the state cannot be saved");
         }
+        self.current.store(table);
     }
 
-    fn save(&self) -> Result<(), PersistError> {
-        let table = self.current.load_full();
+    fn save(&self, table: &Table) -> Result<(), PersistError> {
         let state = Persisted { revision: table.snapshot.revision(), pins: pins_of(&table.snapshot) };
         let saved = self.file.write(&state);
         self.state.lock().unsaved = saved.as_ref().err().map(ToString::to_string);
@@ -339,7 +350,7 @@ impl Tables {
     /// What could not be saved is tried again, so that a disk that was full for a while costs nothing.
     fn save_again(&self) {
         let unsaved = self.state.lock().unsaved.is_some();
-        if unsaved && self.save().is_ok() {
+        if unsaved && self.save(&self.current.load_full()).is_ok() {
             tracing::info!("the state is saved after all");
         }
     }
@@ -359,13 +370,14 @@ pub enum StartError {
     Build(#[from] holdfast_decide::BuildError),
 }
 
+/// A table, and what of the fleet is to be let go once it is in force.
 fn build(
     driver: &Arc<Driver>,
     config: Config,
     input: holdfast_decide::TableInput,
     revision: Revision,
     revisions: &Revisions,
-) -> Result<Table, holdfast_decide::BuildError> {
+) -> Result<(Table, FleetChange), holdfast_decide::BuildError> {
     let snapshot = Snapshot::build(revision, input)?;
     let pinned: std::collections::BTreeSet<(&str, &str)> = {
         let pins = config.tenants.iter().flat_map(|t| t.pins.iter());
@@ -378,14 +390,15 @@ fn build(
     let change = driver.configure(&config, &is_pinned);
     driver.poll_replicas(&change.added);
     let pools = snapshot.pools().iter().filter_map(|p| driver.fleet.pool(&p.name)).collect();
-    Ok(Table {
+    let table = Table {
         stamp: stamp(revision),
         usage: revisions.begin(revision),
         snapshot,
         pools,
         settings: Arc::new(Settings::new(&config)),
         config: Arc::new(config),
-    })
+    };
+    Ok((table, change))
 }
 
 fn stamp(revision: Revision) -> HeaderValue {

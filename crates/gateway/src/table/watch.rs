@@ -26,6 +26,12 @@ impl Watch {
         Self { path: path.into(), taken: now, last: now }
     }
 
+    /// The file as it is now counts as taken: somebody reads it for another reason.
+    pub(super) fn take(&mut self) {
+        let now = look(&self.path);
+        (self.taken, self.last) = (now, now);
+    }
+
     /// Whether the file has changed since it was taken and has come to rest: it looked the same twice.
     pub(super) fn changed(&mut self) -> bool {
         let now = look(&self.path);

@@ -73,6 +73,13 @@ pub fn table(args: &AdminArgs) -> Result<(), Failure> {
         let refused = format!("{} ({} s ago)", text(failed, "revision"), text(failed, "age_seconds"));
         output::say(&format!("configuration refused   {refused}\n{}", text(failed, "faults")));
     }
+    let restart: Vec<&str> = rows(&told["config"]["restart_needed"]).filter_map(Value::as_str).collect();
+    if !restart.is_empty() {
+        output::say(&format!("needs a restart         {}", restart.join(", ")));
+    }
+    if let Some(why) = told["config"]["unsaved"].as_str() {
+        output::say(&format!("not saved               {why}"));
+    }
     output::say(&format!("tenants                 {}\n", text(&told, "tenants_total")));
     print_pins(&told);
     let pending = rows(&told["pending"]).map(|p| {
@@ -82,6 +89,12 @@ pub fn table(args: &AdminArgs) -> Result<(), Failure> {
     let pending: Vec<_> = pending.collect();
     if !pending.is_empty() {
         output::say(&format!("\n{}", output::table(&["tenant", "model", "on its way to", "waiting for"], pending)));
+    }
+    for pin in rows(&told["pending"]) {
+        for obstacle in rows(&pin["obstacles"]) {
+            let (version, replica) = (text(pin, "to"), text(obstacle, "replica"));
+            output::say(&format!("{}/{version} on {replica}: {}", text(pin, "model"), text(obstacle, "why")));
+        }
     }
     Ok(())
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use holdfast_testkit::eventually;
 use holdfast_testkit::raw::{RawClient, find};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -202,4 +203,35 @@ async fn a_client_that_reads_slowly_holds_the_replica_back_and_not_memory() {
         read += n as u64;
     }
     assert!(most < before + 24 * MIB, "memory grew from {before} to {most} bytes");
+}
+
+#[tokio::test]
+async fn a_client_that_stops_reading_loses_its_connection_and_a_slow_one_does_not() {
+    let sink = Sink::start(96 * MIB).await;
+    let differs = Differs { top: "timeouts: { keepalive_idle: 1s }", ..Differs::default() };
+    let gateway = start(&config(&format!("http://{}", sink.address), &differs)).await;
+    let mut stopped = TcpStream::connect(gateway.data.addr()).await.unwrap();
+    stopped.write_all(super::fixture::post("").as_bytes()).await.unwrap();
+    let mut slow = TcpStream::connect(gateway.data.addr()).await.unwrap();
+    slow.write_all(super::fixture::post("").as_bytes()).await.unwrap();
+    let mut block = vec![0; 4 << 20];
+    for _ in 0..20 {
+        slow.read_exact(&mut block).await.expect("it reads a part every 200 ms, which is enough");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    drop(slow);
+    eventually(
+        "the one that stopped to be let go, and its connection to the replica",
+        Duration::from_secs(10),
+        async || {
+            let metrics = gateway.metrics().await;
+            (metrics.sum("holdfast_in_flight", &[]) == 0.0).then_some(())
+        },
+    )
+    .await;
+    let mut all = 0;
+    while let Ok(read @ 1..) = stopped.read(&mut block).await {
+        all += read;
+    }
+    assert!((all as u64) < 96 * MIB, "what it gets is not the whole answer");
 }

@@ -80,11 +80,12 @@ async fn play(rig: &Rig, case: &Case) -> u16 {
     match case.verdict.as_str() {
         "Severe" | "Ambiguous" if !is_merged => {
             assert_eq!(answer.status, 400, "{case:?}");
-            assert_eq!(rest, "", "{case:?}");
+            // A body where none may be is read past; everything else ends the connection.
+            assert!(rest.is_empty() || method != "POST", "{case:?}: {rest}");
             assert!(received.is_empty(), "{case:?} reached the replica as {received:?}");
         }
         "Compliant" if !stricter => {
-            assert_eq!((answer.status, received.len()), (200, 1), "{case:?}: {}", answer.text())
+            assert_eq!((answer.status, received.len()), (200, 1), "{case:?}: {}", answer.text());
         }
         "Compliant" | "Acceptable" | "Severe" | "Ambiguous" => {
             assert!(matches!(answer.status, 200 | 400 | 404), "{case:?}: {}", answer.status);
@@ -116,7 +117,7 @@ fn request(case: &Case, method: &str) -> Vec<u8> {
     let length = case.headers.iter().find(|(n, _)| n.eq_ignore_ascii_case(b"content-length"));
     let length = length.and_then(|(_, v)| std::str::from_utf8(v).ok()?.parse::<usize>().ok());
     bytes.extend_from_slice(b"\r\n");
-    let hidden = format!("GET /v2/models/screen?smuggled HTTP/1.1\r\nhost: x\r\nx-tenant: acme\r\n\r\n");
+    let hidden = "GET /v2/models/screen?smuggled HTTP/1.1\r\nhost: x\r\nx-tenant: acme\r\n\r\n";
     if is(b"transfer-encoding") {
         bytes.extend_from_slice(format!("{:x}\r\n{hidden}\r\n0\r\n\r\n", hidden.len()).as_bytes());
     } else if let Some(length) = length {

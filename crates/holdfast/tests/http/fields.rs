@@ -217,6 +217,17 @@ async fn percent_encoding_names_the_same_model_and_malformed_encoding_is_refused
 }
 
 #[tokio::test]
+async fn a_target_in_absolute_form_is_read_by_its_path() {
+    let rig = Rig::plain().await;
+    let mut client = rig.raw().await;
+    client.write(post("").replace("POST /v2", "POST http://elsewhere.test:81/v2")).await;
+    assert_eq!(client.answer("POST").await.unwrap().status, 200);
+    let seen = last_infer(&rig);
+    assert!(seen.path.starts_with("/v2/models/screen/"), "{}", seen.path);
+    assert_eq!(seen.header("host"), rig.stub.addr().to_string());
+}
+
+#[tokio::test]
 async fn a_client_that_waits_for_100_gets_exactly_one_within_a_second() {
     // A replica that sends its own 100, one that sends none, one that sends several and another 1xx.
     for interim in [

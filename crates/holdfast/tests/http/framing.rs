@@ -46,6 +46,8 @@ async fn a_malformed_length_is_refused_and_two_equal_ones_are_merged() {
         refused(&rig, &format!("{}{{}}   ", head(&format!("POST {INFER}"), &format!("content-length: {value}\r\n"))))
             .await;
     }
+    let errors = rig.gateway.metrics().await.sum("holdfast_errors_total", &[("kind", "bad_request")]);
+    assert!(errors >= 10.0, "refusals are counted: {errors}");
     let two = format!("content-length: {0}\r\ncontent-length: 3\r\n", BODY.len());
     refused(&rig, &format!("{}{BODY}", head(&format!("POST {INFER}"), &two))).await;
     let mut client = rig.raw().await;
@@ -89,6 +91,12 @@ async fn other_ways_to_blur_a_head_are_refused() {
         refused(&rig, &format!("{request_line}\r\nhost: gateway\r\nx-tenant: acme\r\ncontent-length: 2\r\n\r\n{{}}"))
             .await;
     }
+    for target in ["v2/models/screen", "/v2/models/screen#part", "/v2/models/<screen>", "http:///v2", "?v2"] {
+        refused(&rig, &head(&format!("GET {target}"), "")).await;
+    }
+    for host in ["a b", "a/b", "a@b"] {
+        refused(&rig, &format!("GET /livez HTTP/1.1\r\nhost: {host}\r\n\r\n")).await;
+    }
     refused(&rig, &format!("POST {INFER} HTTP/1.1\r\nx-tenant: acme\r\ncontent-length: 2\r\n\r\n{{}}")).await;
     // What comes first need not be text at all: a TLS hello, for one, has to get an answer that a person can read.
     refused(&rig, "\x16\x03\x01\x02\0\x01\0\x01\r\n\r\n").await;
@@ -99,6 +107,8 @@ async fn broken_chunks_end_the_connection_and_hide_no_request() {
     let rig = Rig::plain().await;
     let line = head(&format!("POST {INFER}"), "transfer-encoding: chunked\r\n");
     let smuggled = hidden();
+    let both =
+        format!("{}0\r\n\r\n", head(&format!("POST {INFER}"), "content-length: 5\r\ntransfer-encoding: chunked\r\n"));
     for chunks in [
         format!("zz\r\n{smuggled}"),
         format!("2\r\n{{}}xx0\r\n\r\n{smuggled}"),
@@ -107,6 +117,12 @@ async fn broken_chunks_end_the_connection_and_hide_no_request() {
         format!("ffffffffffffffffff\r\n{smuggled}"),
         format!("-2\r\n{smuggled}"),
         format!("0x2\r\n{{}}\r\n0\r\n\r\n{smuggled}"),
+        // What a lenient parser would let pass, and then the next head with it.
+        format!("2 \r\n{{}}\r\n0\r\n\r\n{both}"),
+        format!("2\t;a\r\n{{}}\r\n0\r\n\r\n{both}"),
+        format!("2;{}\r\n{{}}\r\n0\r\n\r\n{both}", "a".repeat(3_000)),
+        format!("2\r\n{{}}\r\n0\r\nx: {}\r\n\r\n{both}", "a".repeat(100_000)),
+        format!("00000000000000002\r\n{{}}\r\n0\r\n\r\n{both}"),
     ] {
         let mut client = rig.raw().await;
         client.write(format!("{line}{chunks}")).await;

@@ -122,12 +122,12 @@ async fn livez(client: &mut RawClient) -> u16 {
 }
 
 #[tokio::test]
-async fn a_model_that_says_so_may_be_asked_again_after_a_break_but_only_within_its_bounds() {
+async fn a_request_that_may_have_run_is_not_sent_again() {
     let rig = Rig::with(Differs::default(), |_| Some(Script::close())).await;
     let mut client = rig.raw().await;
     client.write(post("")).await;
     assert_error(&client.answer("POST").await.unwrap(), 502, "upstream_error");
-    assert_eq!(rig.stub.executions(), 1, "not idempotent by default");
+    assert_eq!(rig.stub.executions(), 1, "no model is taken for idempotent unasked");
 }
 
 #[tokio::test]

@@ -73,16 +73,6 @@ pub fn tenant(name: &str, version: &str) -> String {
     format!("  - {{ name: {name}, subset: 1, pins: {{ screen: \"{version}\" }} }}\n")
 }
 
-/// Waits until the gateway has decided about as many configurations as this; gives whether it took the last one.
-pub async fn offered(holdfast: &Holdfast, count: u64) -> bool {
-    eventually("the configuration to be decided about", Duration::from_secs(15), async || {
-        let metrics = holdfast.metrics().await;
-        let decided = metrics.sum("holdfast_config_reload_total", &[]);
-        (decided >= count as f64).then(|| metrics.sum("holdfast_config_error", &[]) == 0.0)
-    })
-    .await
-}
-
 /// Sends requests many at a time on one connection, and counts the answers by status.
 pub async fn pipeline(addr: SocketAddr, requests: impl IntoIterator<Item = Vec<u8>>) -> BTreeMap<u16, usize> {
     let mut counts = BTreeMap::new();

@@ -189,6 +189,12 @@ impl Residency {
         self.replicas.iter().filter(move |(_, r)| r.up && shows(r)).map(|(ix, _)| *ix)
     }
 
+    /// Whether the version is configured, or held or worked on somewhere although it is not.
+    #[must_use]
+    pub fn knows(&self, version: VersionIx) -> bool {
+        self.versions.contains_key(&version)
+    }
+
     /// Requests that wait.
     #[must_use]
     pub fn waiting(&self) -> usize {

@@ -25,7 +25,7 @@ impl Report {
     /// Nothing wanted is missing anywhere.
     #[must_use]
     pub fn warm(&self) -> bool {
-        self.replicas.iter().all(|r| r.missing.is_empty())
+        self.replicas.iter().all(|r| r.missing.iter().all(|m| !m.wanted))
     }
 }
 
@@ -46,7 +46,7 @@ pub struct ReplicaReport {
     pub loads_in_flight: u32,
     /// What it holds, loads or unloads.
     pub holdings: Vec<HoldingReport>,
-    /// Of the wanted set: what it does not serve.
+    /// What it does not serve, of the wanted set and of what failed to load for a request.
     pub missing: Vec<MissingReport>,
     /// The version that room is being made for.
     pub making_room_for: Option<VersionIx>,
@@ -114,6 +114,8 @@ pub struct HoldingReport {
 pub struct MissingReport {
     /// The version.
     pub version: VersionIx,
+    /// It is of the replica's wanted set.
+    pub wanted: bool,
     /// Loads that failed in a row.
     pub failures: u32,
     /// The next attempt is not before this.
@@ -183,10 +185,12 @@ impl Residency {
     }
 
     fn report_missing(&self, replica: ReplicaIx, version: VersionIx) -> MissingReport {
-        let entry = self.replicas.get(&replica).and_then(|r| r.entries.get(&version));
+        let known = self.replicas.get(&replica);
+        let entry = known.and_then(|r| r.entries.get(&version));
+        let wanted = known.is_some_and(|r| r.wanted.contains(&version));
         let Some(past) = self.history.get(&(replica, version)) else {
             let why = entry.and_then(|e| e.why.clone()).unwrap_or_default();
-            return MissingReport { version, failures: 0, retry_at: None, why };
+            return MissingReport { version, wanted, failures: 0, retry_at: None, why };
         };
         let why = match (entry.and_then(|e| e.why.clone()), past.failures) {
             (Some(why), _) => why,
@@ -196,6 +200,6 @@ impl Residency {
             (None, _) => past.text.clone(),
         };
         let retry_at = (past.failures > 0).then_some(past.retry_at);
-        MissingReport { version, failures: past.failures, retry_at, why }
+        MissingReport { version, wanted, failures: past.failures, retry_at, why }
     }
 }
