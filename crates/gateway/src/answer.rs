@@ -13,14 +13,12 @@ use tokio::time::Sleep;
 
 use holdfast_codec::answer::{Checker, Mismatch, Piece, Pieces};
 use holdfast_config::AnswerCheck;
-use holdfast_net::ReplicaConn;
 use holdfast_types::FailureKind;
 
 use crate::body::CutError;
 use crate::exchange::Exchange;
-use crate::fleet::InFlight;
+use crate::lease::Lease;
 use crate::route_state::RouteState;
-use crate::upstream_body::UpstreamBody;
 
 /// The check of one answer, over the part of it that is JSON.
 pub struct Reading {
@@ -127,10 +125,10 @@ pub struct Passing {
     pub left: Option<u64>,
     /// When the request's budget ends.
     pub deadline: Pin<Box<Sleep>>,
-    /// Given back once the answer is complete.
-    pub conn: Option<ReplicaConn<UpstreamBody>>,
-    /// Counted down once the answer is complete or given up.
-    pub in_flight: Option<InFlight>,
+    /// What it holds of the replica.
+    pub lease: Lease,
+    /// Complete or cut: nothing more comes from the replica.
+    pub ended: bool,
 }
 
 impl Passing {
@@ -150,7 +148,7 @@ impl Passing {
                 self.left = self.left.map(|left| left.saturating_sub(data.len() as u64));
                 return Poll::Ready(Some(Ok(data)));
             }
-            if self.conn.is_none() {
+            if self.ended {
                 return Poll::Ready(None);
             }
             let frame = match Pin::new(&mut self.incoming).poll_frame(cx) {
@@ -169,10 +167,13 @@ impl Passing {
                         return self.cut(exchange, FailureKind::WrongVersionServed, "it names another version");
                     }
                 }
+                Some(Err(_)) if self.lease.has_ended() => {
+                    return self.cut(exchange, FailureKind::UpstreamTimeout, "the budget ended");
+                }
                 Some(Err(_)) => return self.cut(exchange, FailureKind::UpstreamError, "the replica broke it off"),
                 None => self.complete(),
             }
-            if self.conn.is_none() {
+            if self.ended {
                 // Complete: what `finish` left over comes out above.
                 if let Some(exchange) = exchange {
                     exchange.upstream_done();
@@ -187,16 +188,16 @@ impl Passing {
 
     fn complete(&mut self) {
         self.reading.finish(&mut self.ready);
-        self.in_flight = None;
-        if let Some(conn) = self.conn.take() {
-            conn.give_back();
-        }
+        self.lease.complete();
+        self.ended = true;
     }
 
     fn report(&self, exchange: Option<&Exchange>, fault: &Fault) {
-        if let (Some(exchange), Some(in_flight)) = (exchange, &self.in_flight) {
-            let cell = in_flight.cell();
-            exchange.gateway().driver.quarantine(cell.replica.ix, cell.version, fault.to_string());
+        let Some(exchange) = exchange else { return };
+        let mut of = None;
+        self.lease.with_in_flight(|in_flight| of = Some((in_flight.cell().replica.ix, in_flight.cell().version)));
+        if let Some((replica, version)) = of {
+            exchange.gateway().driver.quarantine(replica, version, fault.to_string());
         }
     }
 
@@ -206,8 +207,8 @@ impl Passing {
         kind: FailureKind,
         why: &'static str,
     ) -> Poll<Option<Result<Bytes, CutError>>> {
-        self.conn = None;
-        self.in_flight = None;
+        self.lease.end();
+        self.ended = true;
         if let Some(exchange) = exchange {
             exchange.cut(kind);
         }

@@ -12,6 +12,7 @@ mod fit;
 mod fleet;
 mod golden;
 mod headers;
+mod lease;
 mod probes;
 mod random;
 mod residency;

@@ -29,6 +29,7 @@ use holdfast_types::FailureKind;
 use crate::admin;
 use crate::body::AnswerBody;
 use crate::exchange::Exchange;
+use crate::lease::Leases;
 use crate::random::Random;
 use crate::residency::Driver;
 use crate::stage::flow::{self, Entered};
@@ -52,6 +53,8 @@ pub struct Gateway {
 pub struct Worker {
     /// Its number: which of a replica's connections are its own.
     pub index: usize,
+    /// What its long answers hold of replicas.
+    pub leases: Leases,
     ties: AtomicU64,
     id_prefix: String,
     ids: AtomicU64,
@@ -63,6 +66,7 @@ impl Worker {
         let mut random = Random::new();
         Self {
             index,
+            leases: Leases::default(),
             ties: AtomicU64::new(random.next()),
             id_prefix: format!("{:016x}", random.next()),
             ids: AtomicU64::new(0),
@@ -236,7 +240,7 @@ fn start_worker(index: usize) -> std::io::Result<WorkerHandle> {
 fn tend(handle: &mut WorkerHandle, gateway: &Arc<Gateway>) {
     let Some(mut receive) = handle.receive.take() else { return };
     let (worker, tasks, gateway) = (handle.worker.clone(), handle.tasks.clone(), gateway.clone());
-    handle.tasks.spawn(heartbeat());
+    handle.tasks.spawn(heartbeat(worker.clone()));
     let connections = gateway.metrics.connections.get(["data"]);
     handle.tasks.spawn(async move {
         while let Some((stream, peer, permit)) = receive.recv().await {
@@ -247,11 +251,12 @@ fn tend(handle: &mut WorkerHandle, gateway: &Arc<Gateway>) {
     });
 }
 
-/// A timer that is always due soon. Without it, the deadline of a request on an idle worker is the earliest timer, and the runtime wakes itself by
-/// a system call to take note of that.
-async fn heartbeat() {
+/// Ends leases that are over their time. It is also a timer that is always due soon: without one, the deadline of a request on an idle worker is
+/// the earliest timer, and the runtime wakes itself by a system call to take note of that.
+async fn heartbeat(worker: Arc<Worker>) {
     loop {
         tokio::time::sleep(Duration::from_millis(200)).await;
+        worker.leases.sweep(tokio::time::Instant::now());
     }
 }
 

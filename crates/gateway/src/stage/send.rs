@@ -94,8 +94,8 @@ pub async fn send(
     deadline: Mono,
 ) -> Result<Attempt, Failure> {
     let until = Clock::instant(deadline);
-    let mut one = One { exchange, head, in_flight, until };
-    let conn = match one.connect(worker).await {
+    let mut one = One { exchange, worker, head, in_flight, until };
+    let conn = match one.connect().await {
         Ok(conn) => conn,
         Err(attempt) => return attempt,
     };
@@ -104,6 +104,7 @@ pub async fn send(
 
 struct One<'a> {
     exchange: &'a mut Exchange,
+    worker: &'a Worker,
     head: &'a Head,
     in_flight: InFlight,
     until: Instant,
@@ -111,12 +112,12 @@ struct One<'a> {
 
 impl One<'_> {
     /// An idle connection at once, or a new one.
-    async fn connect(&mut self, worker: &Worker) -> Result<ReplicaConn<UpstreamBody>, Result<Attempt, Failure>> {
+    async fn connect(&mut self) -> Result<ReplicaConn<UpstreamBody>, Result<Attempt, Failure>> {
         let replica = self.in_flight.cell().replica.clone();
         self.exchange.replica = Some(replica.clone());
         let Some(resolution) = &self.exchange.resolution else { return Err(Err(overdue())) };
         let times = &resolution.state.pool.config.connections;
-        let Some(pool) = replica.connections(worker.index) else { return Err(Err(overdue())) };
+        let Some(pool) = replica.connections(self.worker.index) else { return Err(Err(overdue())) };
         if let Some(conn) = pool.take_idle(times.idle) {
             return Ok(conn);
         }
@@ -324,8 +325,8 @@ impl One<'_> {
                     incoming,
                     reading: held.reading,
                     deadline: Box::pin(tokio::time::sleep_until(self.until)),
-                    conn: Some(conn),
-                    in_flight: Some(self.in_flight),
+                    lease: self.worker.leases.lend(conn, self.in_flight, self.until),
+                    ended: false,
                 }))
             }
         };
