@@ -225,8 +225,15 @@ impl Servers {
     }
 }
 
+/// 400, or as many as `PROPTEST_CASES` says (`make sim`).
+fn histories() -> u32 {
+    #[allow(clippy::disallowed_methods, reason = "a test may ask how long it is to run")]
+    let asked = std::env::var("PROPTEST_CASES").ok();
+    asked.and_then(|n| n.parse().ok()).unwrap_or(400)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: histories(), ..ProptestConfig::default() })]
 
     #[test]
     fn promises_hold_in_every_history(steps in prop::collection::vec(step(), 1..160)) {

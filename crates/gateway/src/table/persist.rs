@@ -113,6 +113,11 @@ impl StateFile {
         let mut file = std::fs::File::create(&beside)?;
         file.write_all(bytes)?;
         file.sync_all()?;
-        std::fs::rename(&beside, &self.path)
+        std::fs::rename(&beside, &self.path)?;
+        // The new name is on the disk only once its folder is.
+        match self.path.parent() {
+            Some(folder) => std::fs::File::open(folder)?.sync_all(),
+            None => Ok(()),
+        }
     }
 }
