@@ -50,7 +50,7 @@ impl Reading {
     /// For an answer to an inference. `json` is how many bytes of it are JSON, if not all.
     pub fn new(state: Arc<RouteState>, json: Option<u64>) -> Self {
         let looks = state.pool.config.upstream.answer != AnswerCheck::None;
-        Self { checker: looks.then(Checker::default), json_left: json, state }
+        Self { checker: looks.then(Checker::default), json_left: json.filter(|_| looks), state }
     }
 
     /// Takes the next bytes; what may be passed on is appended to `out`.
@@ -86,6 +86,11 @@ impl Reading {
     /// Whether no byte to come will be changed.
     pub fn is_decided(&self) -> bool {
         self.json_left == Some(0) || self.checker.as_ref().is_none_or(Checker::is_decided)
+    }
+
+    /// Whether the answer is said to have more JSON than has come.
+    pub fn lacks_json(&self) -> bool {
+        self.json_left.is_some_and(|left| left > 0)
     }
 
     /// By how much the JSON has grown.

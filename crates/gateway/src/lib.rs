@@ -6,6 +6,7 @@
 mod admin;
 mod answer;
 mod body;
+mod connection;
 mod exchange;
 mod explain;
 mod fit;
@@ -23,6 +24,7 @@ mod settings;
 mod stage;
 mod table;
 mod upstream_body;
+mod worker;
 
 pub use fit::{FitError, check_fit};
 pub use server::{Gateway, Options, ServeError, Stopped, serve};

@@ -142,7 +142,7 @@ impl Witness {
         self.waits(now, after)
     }
 
-    /// LOAD-1, and a load is only where somebody asked for it and where it fits.
+    /// LOAD-1, and a load is only where somebody asked for it, where it is not in service already, and where it fits.
     fn load(&self, replica: ReplicaIx, version: VersionIx, after: &Residency) -> Result<(), Violation> {
         let here = self.loads.values().filter(|((r, _), _)| *r == replica).count();
         let spec = self.replicas.get(&replica);
@@ -152,6 +152,8 @@ impl Witness {
         hold(all <= fleet, Invariant::Load1, || format!("{all} loads in the fleet, the bound is {fleet}"))?;
         let asked = self.asked.contains(&(replica, version)) && spec.is_some_and(|s| s.loads);
         hold(asked, Invariant::Load1, || format!("{version:?} loads on {replica:?}, where nobody may use it"))?;
+        let serves = self.shown.contains(&(replica, version));
+        hold(!serves, Invariant::Load2, || format!("{version:?} loads on {replica:?} while it is in service there"))?;
         let (held, memory) = (after.held(replica), spec.and_then(|s| s.memory));
         hold(memory.is_none_or(|m| held <= m), Invariant::Load2, || {
             format!("{replica:?} is to hold {held} of {memory:?}")

@@ -17,22 +17,47 @@ const VERSIONS: u32 = 5;
 
 #[derive(Clone, Debug)]
 enum Step {
-    Want { version: u32, mask: u8, budget: u64 },
+    Want {
+        version: u32,
+        mask: u8,
+        budget: u64,
+    },
     Cancel(usize),
-    Answer { pick: usize, how: u8 },
+    Answer {
+        pick: usize,
+        how: u8,
+    },
     Drain,
     Advance(u64),
-    Use { replica: u32, version: u32, start: bool },
+    Use {
+        replica: u32,
+        version: u32,
+        start: bool,
+    },
     Poll(u32),
     Down(u32),
     Up(u32),
     Lost(u32),
+    /// A request is told "not loaded"; either that is so, or the server goes on calling it ready.
+    Missing {
+        replica: u32,
+        version: u32,
+        gone: bool,
+    },
     Quarantine(u32, u32),
     Release(u32, u32),
     Wanted(u32, u8),
-    Version { version: u32, pinned: bool },
+    Version {
+        version: u32,
+        pinned: bool,
+    },
     RemoveVersion(u32),
-    Replica { replica: u32, gib: u64, max_loads: u32, flags: u8 },
+    Replica {
+        replica: u32,
+        gib: u64,
+        max_loads: u32,
+        flags: u8,
+    },
     RemoveReplica(u32),
     Fleet(u32),
 }
@@ -50,6 +75,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => r.clone().prop_map(Step::Down),
         2 => r.clone().prop_map(Step::Up),
         1 => r.clone().prop_map(Step::Lost),
+        4 => (r.clone(), v.clone(), any::<bool>()).prop_map(|(replica, version, gone)| Step::Missing { replica, version, gone }),
         1 => (r.clone(), v.clone()).prop_map(|(r, v)| Step::Quarantine(r, v)),
         2 => (r.clone(), v.clone()).prop_map(|(r, v)| Step::Release(r, v)),
         3 => (r.clone(), 0u8..32).prop_map(|(r, mask)| Step::Wanted(r, mask)),
@@ -109,6 +135,12 @@ impl Servers {
             Step::Down(replica) => w.event(Event::ReplicaDown { replica: r(replica) }),
             Step::Up(replica) => w.event(Event::ReplicaUp { replica: r(replica) }),
             Step::Lost(replica) => w.event(Event::ObservationLost { replica: r(replica) }),
+            Step::Missing { replica, version, gone } => {
+                if gone && w.holds(replica, version) {
+                    self.truth.remove(&(r(replica), v(version)));
+                }
+                w.event(Event::Missing { replica: r(replica), version: v(version) });
+            }
             Step::Quarantine(replica, version) => {
                 w.event(Event::Quarantine { replica: r(replica), version: v(version), why: "wrong".to_owned() });
             }

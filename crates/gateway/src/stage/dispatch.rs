@@ -17,7 +17,7 @@ use super::payload::Payload;
 use super::send::{Attempt, Head, NOT_LOADED, Received, send};
 use crate::exchange::Exchange;
 use crate::fleet::InFlight;
-use crate::server::Worker;
+use crate::worker::Worker;
 
 /// How often a request may find that the holder it waited for is gone again.
 const WAITS: u32 = 4;

@@ -16,8 +16,9 @@ use super::{dispatch, finish, identify, resolve, send};
 use crate::body::AnswerBody;
 use crate::exchange::Exchange;
 use crate::probes;
-use crate::server::{Gateway, Worker};
+use crate::server::Gateway;
 use crate::settings::Settings;
+use crate::worker::Worker;
 
 /// What became of a request once its head had been looked at.
 pub enum Entered {

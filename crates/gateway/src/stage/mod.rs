@@ -5,6 +5,8 @@ pub mod dispatch;
 pub mod finish;
 pub mod flow;
 pub mod identify;
+pub mod judge;
 pub mod payload;
+pub mod reading;
 pub mod resolve;
 pub mod send;

@@ -154,10 +154,12 @@ impl Residency {
         let Some(r) = self.replicas.get_mut(&replica) else { return };
         let Some(making) = r.making.take() else { return };
         let can_load = r.can_load();
+        let arrived = r.entries.contains_key(&making.version);
         let wanted = r.wanted.contains(&making.version);
         let asked = self.demands_for(making.version).into_iter().filter_map(|id| self.demands.get(&id));
         let asked = asked.into_iter().any(|d| d.candidates.contains(&replica));
-        if !(asked || wanted) || !can_load {
+        // A poll may have found it here meanwhile. A load would overwrite that entry, and with it the fact that it is shown.
+        if arrived || !(asked || wanted) || !can_load {
             return self.give_up_room(cx, replica, making.version);
         }
         let room = self.plan_room(cx, replica, making.version, making.demand || asked);

@@ -2,7 +2,7 @@
 //! given back in that moment.
 
 use std::pin::pin;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::Poll;
 
 use hyper::server::conn::http1;
@@ -11,11 +11,14 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::runtime::Handle;
 
 use holdfast_config::{Source, load};
-use holdfast_telemetry::MetricsOptions;
+use holdfast_net::{DrainHandle, Tasks};
+use holdfast_telemetry::{AccessLog, MetricsOptions};
 use holdfast_testkit::v2_stub::V2;
 use holdfast_testkit::{Metrics, Script, Step, Stub, TempDir, eventually};
 
 use super::*;
+use crate::residency::Driver;
+use crate::table::Tables;
 
 /// More polls than any of these requests takes.
 const MANY: usize = 300;

@@ -1,0 +1,203 @@
+//! What came back is judged before any of it is passed on: its status, then the version that it names.
+
+use std::time::Duration;
+
+use http::header::{CONTENT_ENCODING, RETRY_AFTER};
+use http::{HeaderMap, HeaderValue, Response};
+use http_body::Body;
+use hyper::body::Incoming;
+
+use holdfast_codec::oip::{self, ModelOp};
+use holdfast_net::ReplicaConn;
+use holdfast_placement::health::HealthEvent;
+use holdfast_types::{Failure, FailureKind, ModelName};
+
+use super::reading::{Held, Holding, Whole, hold, read_whole};
+use super::send::{Attempt, NOT_LOADED, One, Received, ReceivedBody, broken, overdue};
+use crate::answer::{Passing, Reading, join};
+use crate::headers;
+use crate::residency::words;
+use crate::upstream_body::UpstreamBody;
+
+/// The largest error answer that is read.
+const ERROR_BODY: usize = 64 * 1024;
+
+impl One<'_> {
+    pub(super) async fn judge(
+        mut self,
+        response: Response<Incoming>,
+        conn: ReplicaConn<UpstreamBody>,
+    ) -> Result<Attempt, Failure> {
+        let status = response.status();
+        if status.is_success() {
+            return self.success(response, conn).await;
+        }
+        let retry_after = retry_after(response.headers());
+        let mut fields = response.headers().clone();
+        let body = match read_whole(response.into_body(), ERROR_BODY, self.until).await {
+            Ok(body) => body,
+            Err(Whole::Late) => return Err(overdue()),
+            Err(Whole::Broken | Whole::TooLarge) => {
+                self.count("transport_error");
+                self.health(HealthEvent::TransportError);
+                return self.maybe_executed(broken("the replica's error answer is broken"), "broken");
+            }
+        };
+        conn.give_back();
+        self.exchange.upstream_done();
+        if oip::is_not_loaded(status.as_u16(), &body) {
+            return Ok(self.not_loaded());
+        }
+        match status.as_u16() {
+            429 | 503 => {
+                self.count("backpressure");
+                self.health(HealthEvent::Backpressure { retry_after });
+                let failure = Failure::new(FailureKind::Overloaded, "the replica asks for a pause");
+                let failure = failure.retry_in(retry_after.unwrap_or(Duration::from_secs(1)));
+                Ok(Attempt::Again { failure, reason: "backpressure" })
+            }
+            400..=499 => {
+                self.count("client_error");
+                self.health(HealthEvent::ClientError);
+                headers::for_client(&mut fields);
+                Ok(Attempt::Received(Received { status, fields, body: ReceivedBody::Whole(body) }))
+            }
+            code => {
+                self.count("server_error");
+                self.health(HealthEvent::ServerError);
+                let failure = broken(format!("the model server answered {code}: {}", words(&body)));
+                self.maybe_executed(failure, "server_error")
+            }
+        }
+    }
+
+    /// The replica does not hold what it was believed to hold: others of the subset may.
+    fn not_loaded(&mut self) -> Attempt {
+        self.count("not_loaded");
+        let cell = self.in_flight.cell();
+        self.exchange.gateway().driver.missed(cell.replica.ix, cell.version);
+        let failure = Failure::new(FailureKind::NoHolder, "the replica no longer holds the version");
+        Attempt::Again { failure: failure.retry_in(Duration::from_secs(1)), reason: NOT_LOADED }
+    }
+
+    async fn success(self, response: Response<Incoming>, conn: ReplicaConn<UpstreamBody>) -> Result<Attempt, Failure> {
+        let (parts, incoming) = response.into_parts();
+        let Some(state) = self.exchange.resolution.as_ref().map(|r| r.state.clone()) else { return Err(overdue()) };
+        let encoded = parts.headers.get(CONTENT_ENCODING).is_some_and(|e| e != "identity");
+        if encoded && state.pool.config.upstream.answer != holdfast_config::AnswerCheck::None {
+            self.count("bad_answer");
+            return Err(broken("the replica compressed its answer although it was asked not to"));
+        }
+        self.health(HealthEvent::AnswerOk);
+        if self.head.op != ModelOp::Infer {
+            return self.metadata(parts, incoming, conn).await;
+        }
+        let json = parts.headers.get(oip::JSON_LENGTH_HEADER).map(|v| v.to_str().ok().and_then(|t| t.parse().ok()));
+        let json = match json {
+            Some(None) => return Err(broken("the replica's inference-header-content-length is malformed")),
+            Some(length) => length,
+            None => None,
+        };
+        let reading = Reading::new(state, json);
+        let held = hold(incoming, reading, self.head.answer_head, self.until).await;
+        match held {
+            Ok(held) => self.release(parts, held, conn, json),
+            Err(Held::Late) => Err(overdue()),
+            Err(Held::Broken) => {
+                self.count("transport_error");
+                self.health(HealthEvent::TransportError);
+                self.maybe_executed(broken("the replica broke its answer off"), "broken")
+            }
+            Err(Held::Fault(fault)) => Err(self.wrong_version(&fault)),
+        }
+    }
+
+    fn release(
+        self,
+        parts: http::response::Parts,
+        held: Holding,
+        conn: ReplicaConn<UpstreamBody>,
+        json: Option<u64>,
+    ) -> Result<Attempt, Failure> {
+        let mut fields = parts.headers;
+        let delta = held.reading.delta();
+        if let Some(length) = json {
+            if !held.reading.is_decided() && held.incoming.is_some() {
+                return Err(broken("the JSON part of the replica's answer is too large to be checked"));
+            }
+            fields.insert(oip::JSON_LENGTH_HEADER, HeaderValue::from(length.saturating_add_signed(delta)));
+        }
+        self.count("ok");
+        headers::for_client(&mut fields);
+        let body = match held.incoming {
+            None => {
+                conn.give_back();
+                self.exchange.upstream_done();
+                ReceivedBody::Whole(join(held.ready))
+            }
+            Some(incoming) => {
+                // The length is known if nothing more will be rewritten.
+                let ready: u64 = held.ready.iter().map(|b| b.len() as u64).sum();
+                let rest = incoming.size_hint().exact().filter(|_| held.reading.is_decided());
+                ReceivedBody::Passing(Box::new(Passing {
+                    left: rest.map(|rest| rest + ready),
+                    ready: held.ready,
+                    incoming,
+                    reading: held.reading,
+                    deadline: Box::pin(tokio::time::sleep_until(self.until)),
+                    lease: self.worker.leases.lend(conn, self.in_flight, self.until),
+                    ended: false,
+                }))
+            }
+        };
+        Ok(Attempt::Received(Received { status: parts.status, fields, body }))
+    }
+
+    /// Metadata is small: it is read whole, checked, and told in the client's names.
+    async fn metadata(
+        self,
+        parts: http::response::Parts,
+        incoming: Incoming,
+        conn: ReplicaConn<UpstreamBody>,
+    ) -> Result<Attempt, Failure> {
+        let body = match read_whole(incoming, 1 << 20, self.until).await {
+            Ok(body) => body,
+            Err(Whole::Late) => return Err(overdue()),
+            Err(_) => return Err(broken("the replica's metadata is broken or too large")),
+        };
+        conn.give_back();
+        self.exchange.upstream_done();
+        let Some(resolution) = &self.exchange.resolution else { return Err(overdue()) };
+        let expected = &resolution.state.expected;
+        let mut value: serde_json::Value =
+            serde_json::from_slice(&body).map_err(|_| broken("the replica's metadata is not JSON"))?;
+        let Some(object) = value.as_object_mut() else { return Err(broken("the replica's metadata is no object")) };
+        let name = object.get("name").and_then(serde_json::Value::as_str);
+        if name.is_some_and(|name| name != expected.upstream_model) {
+            // What is no name may be a copy of the request, and is not repeated.
+            let told = name.filter(|name| ModelName::check(name).is_ok());
+            let fault = format!("metadata is of {told:?} where {:?} was asked", expected.upstream_model);
+            return Err(self.wrong_version(&fault));
+        }
+        self.count("ok");
+        object.insert("name".to_owned(), expected.model.clone().into());
+        object.insert("versions".to_owned(), vec![expected.version.clone()].into());
+        let mut fields = parts.headers;
+        headers::for_client(&mut fields);
+        let body = ReceivedBody::Whole(value.to_string().into());
+        Ok(Attempt::Received(Received { status: parts.status, fields, body }))
+    }
+
+    fn wrong_version(&self, fault: &impl ToString) -> Failure {
+        self.count("wrong_version");
+        let cell = self.in_flight.cell();
+        self.exchange.gateway().driver.quarantine(cell.replica.ix, cell.version, fault.to_string());
+        Failure::new(FailureKind::WrongVersionServed, "the replica answered for another version than it was asked for")
+    }
+}
+
+/// `Retry-After` in seconds. Dates are not used between machines whose clocks may differ.
+fn retry_after(fields: &HeaderMap) -> Option<Duration> {
+    let text = fields.get(RETRY_AFTER)?.to_str().ok()?;
+    text.trim().parse().ok().map(Duration::from_secs)
+}

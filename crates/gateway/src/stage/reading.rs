@@ -1,0 +1,89 @@
+//! Reading answers within a deadline and a bound: small ones whole, long ones until they have named their version.
+
+use std::collections::VecDeque;
+
+use bytes::{Bytes, BytesMut};
+use http_body::Body;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use tokio::time::{Instant, timeout_at};
+
+use crate::answer::{Fault, Reading};
+
+/// Why an answer could not be read whole.
+pub enum Whole {
+    /// The deadline came first.
+    Late,
+    /// It was broken off.
+    Broken,
+    /// It is larger than the bound.
+    TooLarge,
+}
+
+/// Reads an answer whole.
+///
+/// # Errors
+/// [`Whole`].
+pub async fn read_whole(mut incoming: Incoming, most: usize, until: Instant) -> Result<Bytes, Whole> {
+    let mut whole = BytesMut::new();
+    while let Some(frame) = timeout_at(until, incoming.frame()).await.map_err(|_| Whole::Late)? {
+        let Ok(data) = frame.map_err(|_| Whole::Broken)?.into_data() else { continue };
+        if whole.len() + data.len() > most {
+            return Err(Whole::TooLarge);
+        }
+        whole.extend_from_slice(&data);
+    }
+    Ok(whole.freeze())
+}
+
+/// The beginning of an answer, checked.
+pub struct Holding {
+    /// What may be passed on.
+    pub ready: VecDeque<Bytes>,
+    /// The check of the rest.
+    pub reading: Reading,
+    /// None: the answer is complete.
+    pub incoming: Option<Incoming>,
+}
+
+/// Why an answer may not be passed on.
+pub enum Held {
+    /// The deadline came first.
+    Late,
+    /// It was broken off, or is shorter than it says.
+    Broken,
+    /// It names another version, or none where it must.
+    Fault(Fault),
+}
+
+/// Reads an answer until it is complete or, if it is long, until it has named its version or the bound is reached.
+///
+/// # Errors
+/// [`Held`].
+pub async fn hold(mut incoming: Incoming, mut reading: Reading, most: usize, until: Instant) -> Result<Holding, Held> {
+    let mut ready = VecDeque::new();
+    let mut read = 0;
+    let short = incoming.size_hint().exact().is_some_and(|length| length <= most as u64);
+    loop {
+        if !short && read > 0 && reading.is_decided() {
+            break;
+        }
+        if read >= most && !short {
+            break;
+        }
+        let frame = timeout_at(until, incoming.frame()).await.map_err(|_| Held::Late)?;
+        let Some(frame) = frame else {
+            if reading.lacks_json() {
+                return Err(Held::Broken);
+            }
+            reading.finish(&mut ready);
+            reading.judge().map_err(Held::Fault)?;
+            return Ok(Holding { ready, reading, incoming: None });
+        };
+        let Ok(data) = frame.map_err(|_| Held::Broken)?.into_data() else { continue };
+        read += data.len();
+        reading.feed(data, &mut ready).map_err(Held::Fault)?;
+    }
+    reading.judge().map_err(Held::Fault)?;
+    Ok(Holding { ready, reading, incoming: Some(incoming) })
+}
