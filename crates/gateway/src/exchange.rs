@@ -32,13 +32,22 @@ pub struct Resolution {
     pub revision_stamp: HeaderValue,
 }
 
+/// A request's id, in the forms that are needed.
+#[derive(Clone, Debug)]
+pub struct RequestId {
+    /// For the access record.
+    pub text: Arc<str>,
+    /// For the stamp, and for the replica.
+    pub header: HeaderValue,
+}
+
 /// See the module.
 pub struct Exchange {
     gateway: Arc<Gateway>,
     /// When the request's head was read.
     pub begun: Mono,
     /// Its id.
-    pub id: Arc<str>,
+    pub id: RequestId,
     /// What it asked for.
     pub endpoint: Endpoint,
     /// Its method.
@@ -73,7 +82,7 @@ const GIVEN_UP: u16 = 499;
 
 impl Exchange {
     /// Begins one. Until a status is set it counts as left by its client.
-    pub fn begin(gateway: Arc<Gateway>, id: Arc<str>, client: Option<Arc<str>>, on: RequestGuard) -> Self {
+    pub fn begin(gateway: Arc<Gateway>, id: RequestId, client: Option<Arc<str>>, on: RequestGuard) -> Self {
         let in_flight = gateway.metrics.in_flight.track();
         Self {
             gateway,
@@ -133,10 +142,8 @@ impl Exchange {
     pub fn stamp(&self, headers: &mut http::HeaderMap) {
         use crate::headers::{MODEL, REASON, REPLICA, REQUEST_ID, REVISION, VERSION};
         let wants = |stamp| self.stamps.contains(stamp);
-        if wants(Stamp::RequestId)
-            && let Ok(id) = HeaderValue::from_str(&self.id)
-        {
-            headers.insert(REQUEST_ID, id);
+        if wants(Stamp::RequestId) {
+            headers.insert(REQUEST_ID, self.id.header.clone());
         }
         let Some(resolution) = &self.resolution else { return };
         if wants(Stamp::Model) {
@@ -189,7 +196,7 @@ impl Drop for Exchange {
         let resolution = self.resolution.as_ref();
         self.gateway.access.record(AccessRecord {
             wall_millis: Clock::wall_millis(),
-            request_id: self.id.clone(),
+            request_id: self.id.text.clone(),
             tenant: resolution.map(|r| r.route.tenant.clone()),
             model: resolution.map(|r| r.route.model.clone()),
             version: resolution.map(|r| r.route.version.clone()),

@@ -2,7 +2,6 @@
 
 use http::header::{
     ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue,
-    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use smallvec::SmallVec;
 
@@ -27,20 +26,22 @@ pub const ERROR: HeaderName = HeaderName::from_static("x-holdfast-error");
 /// The proved tenant, for the replica.
 pub const TENANT: HeaderName = HeaderName::from_static("x-holdfast-tenant");
 
-const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
-const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
-
-const HOP_BY_HOP: [HeaderName; 9] = [
-    CONNECTION,
-    KEEP_ALIVE,
-    PROXY_CONNECTION,
-    PROXY_AUTHENTICATE,
-    PROXY_AUTHORIZATION,
-    TE,
-    TRAILER,
-    TRANSFER_ENCODING,
-    UPGRADE,
-];
+/// Fields of one hop, and those of the gateway. By text: the compiler makes a switch over lengths of it, and this is asked for every field.
+fn is_hop_by_hop(name: &HeaderName) -> bool {
+    let name = name.as_str();
+    match name {
+        "connection"
+        | "keep-alive"
+        | "proxy-connection"
+        | "proxy-authenticate"
+        | "proxy-authorization"
+        | "te"
+        | "trailer"
+        | "transfer-encoding"
+        | "upgrade" => true,
+        _ => name.starts_with(PREFIX),
+    }
+}
 
 /// Makes a client's fields fit for a replica. `trusted` is the field that named the tenant.
 pub fn for_upstream(headers: &mut HeaderMap, host: &HeaderValue, trusted: Option<&HeaderName>) {
@@ -79,7 +80,7 @@ fn strip(headers: &mut HeaderMap, mut also: impl FnMut(&HeaderName) -> bool) {
     let mut names_more = false;
     for name in headers.keys() {
         names_more |= *name == CONNECTION;
-        if name.as_str().starts_with(PREFIX) || HOP_BY_HOP.contains(name) || also(name) {
+        if is_hop_by_hop(name) || also(name) {
             gone.push(name.clone());
         }
     }

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use http::HeaderValue;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 
 use holdfast_net::{ConnPermit, Tasks};
 
 use crate::connection::serve_connection;
+use crate::exchange::RequestId;
 use crate::lease::Leases;
 use crate::random::Random;
 use crate::server::Gateway;
@@ -22,7 +24,7 @@ pub struct Worker {
     /// What its long answers hold of replicas.
     pub leases: Leases,
     ties: AtomicU64,
-    id_prefix: String,
+    id_prefix: [u8; 16],
     ids: AtomicU64,
     connections: AtomicU32,
 }
@@ -30,11 +32,13 @@ pub struct Worker {
 impl Worker {
     pub(crate) fn new(index: usize) -> Self {
         let mut random = Random::new();
+        let mut prefix = [b'0'; 16];
+        prefix.copy_from_slice(format!("{:016x}", random.next()).as_bytes());
         Self {
             index,
             leases: Leases::default(),
             ties: AtomicU64::new(random.next()),
-            id_prefix: format!("{:016x}", random.next()),
+            id_prefix: prefix,
             ids: AtomicU64::new(0),
             connections: AtomicU32::new(0),
         }
@@ -48,15 +52,18 @@ impl Worker {
     }
 
     /// A request id: unique to this process and worker by its random prefix, then by count.
-    pub(crate) fn request_id(&self) -> Arc<str> {
+    pub(crate) fn request_id(&self) -> RequestId {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let count = self.ids.fetch_add(1, Relaxed);
-        let mut text = String::with_capacity(32);
-        text.push_str(&self.id_prefix);
-        for shift in (0..12).rev() {
-            let digit = (count >> (shift * 4)) & 0xf;
-            text.push(char::from_digit(u32::try_from(digit).unwrap_or(0), 16).unwrap_or('0'));
+        let mut bytes = [b'0'; 28];
+        bytes[..16].copy_from_slice(&self.id_prefix);
+        for (at, digit) in bytes[16..].iter_mut().rev().enumerate() {
+            *digit = DIGITS[usize::try_from((count >> (at * 4)) & 0xf).unwrap_or(0)];
         }
-        text.into()
+        // Both hold: the bytes are hexadecimal digits.
+        let text = std::str::from_utf8(&bytes).unwrap_or_default();
+        let header = HeaderValue::from_bytes(&bytes).unwrap_or(HeaderValue::from_static(""));
+        RequestId { text: text.into(), header }
     }
 }
 

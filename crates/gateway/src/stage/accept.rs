@@ -14,19 +14,19 @@ use crate::headers;
 use crate::settings::Settings;
 
 /// A call about one model.
-pub struct ModelCall {
+pub struct ModelCall<'p> {
     /// The model as the client names it.
-    pub model: String,
+    pub model: Cow<'p, str>,
     /// The version that the client names.
-    pub version: Option<String>,
+    pub version: Option<Cow<'p, str>>,
     /// What is asked.
     pub op: ModelOp,
 }
 
 /// What a request asks for.
-pub enum Asked {
+pub enum Asked<'p> {
     /// A call about a model.
-    Model(ModelCall),
+    Model(ModelCall<'p>),
     /// The gateway's own metadata.
     ServerMetadata,
     /// Whether the process lives.
@@ -39,7 +39,7 @@ pub enum Asked {
 ///
 /// # Errors
 /// `bad_request` for what is not understood, with 404 or 405 where that is the better word; `too_large` for an overlong target.
-pub fn accept(parts: &Parts, has_body: bool, settings: &Settings) -> Result<Asked, Failure> {
+pub fn accept<'p>(parts: &'p Parts, has_body: bool, settings: &Settings) -> Result<Asked<'p>, Failure> {
     let path = parts.uri.path();
     if parts.uri.path_and_query().map_or(0, |p| p.as_str().len()) > settings.target {
         return Err(Failure::new(FailureKind::TooLarge, "the request target is too long").with_status(431));
@@ -93,9 +93,9 @@ fn method_not_allowed() -> Failure {
 }
 
 /// Undoes percent-encoding. Names have no character that needs it, but a client may encode any.
-fn decode(segment: &str) -> Result<String, Failure> {
+fn decode(segment: &str) -> Result<Cow<'_, str>, Failure> {
     if !segment.contains('%') {
-        return Ok(segment.to_owned());
+        return Ok(Cow::Borrowed(segment));
     }
     let malformed = || Failure::new(FailureKind::BadRequest, "the path has malformed percent-encoding");
     let mut out = Vec::with_capacity(segment.len());
@@ -109,7 +109,7 @@ fn decode(segment: &str) -> Result<String, Failure> {
         let value = digit().and_then(|high| Some(high * 16 + digit()?)).ok_or_else(malformed)?;
         out.push(u8::try_from(value).map_err(|_| malformed())?);
     }
-    String::from_utf8(out).map_err(|_| malformed())
+    String::from_utf8(out).map(Cow::Owned).map_err(|_| malformed())
 }
 
 /// The request's budget: what it names, within the bound, or the default.

@@ -47,27 +47,29 @@ pub fn enter(mut exchange: Box<Exchange>, request: Request<Incoming>) -> Entered
     let table = gateway.tables.load();
     exchange.stamps = table.settings.stamps;
     let settings = &table.settings;
-    match accept(&parts, !body.is_end_stream(), settings) {
-        Ok(Asked::Model(call)) => {
-            exchange.endpoint = match call.op {
-                ModelOp::Infer => Endpoint::Infer,
-                ModelOp::Ready => Endpoint::ModelReady,
-                ModelOp::Metadata => Endpoint::ModelMetadata,
-            };
-            let resolved = identify::identify(&parts.headers, settings)
-                .and_then(|tenant| resolve::resolve(&gateway, &table, tenant, &call));
-            match resolved {
-                Ok(resolution) => exchange.resolution = Some(resolution),
-                Err(failure) => return Entered::Answered(finish::failed(exchange, &failure)),
-            }
-            if call.op == ModelOp::Ready {
-                return Entered::Answered(ready(exchange, &call));
-            }
-            route(exchange, settings, parts, body, call.op)
-        }
-        Ok(asked) => Entered::Answered(own_answer(exchange, &gateway, &asked, parts.uri.query())),
-        Err(failure) => Entered::Answered(finish::failed(exchange, &failure)),
+    let call = match accept(&parts, !body.is_end_stream(), settings) {
+        Ok(Asked::Model(call)) => call,
+        Ok(asked) => return Entered::Answered(own_answer(exchange, &gateway, &asked, parts.uri.query())),
+        Err(failure) => return Entered::Answered(finish::failed(exchange, &failure)),
+    };
+    exchange.endpoint = match call.op {
+        ModelOp::Infer => Endpoint::Infer,
+        ModelOp::Ready => Endpoint::ModelReady,
+        ModelOp::Metadata => Endpoint::ModelMetadata,
+    };
+    let resolved = identify::identify(&parts.headers, settings)
+        .and_then(|tenant| resolve::resolve(&gateway, &table, tenant, &call));
+    match resolved {
+        Ok(resolution) => exchange.resolution = Some(resolution),
+        Err(failure) => return Entered::Answered(finish::failed(exchange, &failure)),
     }
+    let op = call.op;
+    if op == ModelOp::Ready {
+        return Entered::Answered(ready(exchange, &call));
+    }
+    // The call borrows the path.
+    drop(call);
+    route(exchange, settings, parts, body, op)
 }
 
 fn route(
@@ -117,7 +119,7 @@ async fn served(call: &mut Call, worker: &Worker) -> Result<send::Received, Fail
 fn own_answer(
     mut exchange: Box<Exchange>,
     gateway: &Gateway,
-    asked: &Asked,
+    asked: &Asked<'_>,
     query: Option<&str>,
 ) -> Response<AnswerBody> {
     exchange.endpoint =
@@ -131,7 +133,7 @@ fn own_answer(
 }
 
 /// Whether the tenant's version can be served at once: some replica of the subset holds it and is well. Asks for no load.
-fn ready(exchange: Box<Exchange>, call: &ModelCall) -> Response<AnswerBody> {
+fn ready(exchange: Box<Exchange>, call: &ModelCall<'_>) -> Response<AnswerBody> {
     let is_ready = exchange.resolution.as_ref().is_some_and(|resolution| {
         let members = resolution.state.cells.iter().filter(|cell| cell.replica.in_service());
         let mut subset = members.take(usize::from(resolution.route.subset));

@@ -13,7 +13,7 @@ use crate::table::Table;
 ///
 /// # Errors
 /// `forbidden`, `unknown_model`, `not_pinned`, `version_not_allowed`, `bad_request`.
-pub fn resolve(gateway: &Gateway, table: &Table, tenant: &str, call: &ModelCall) -> Result<Resolution, Failure> {
+pub fn resolve(gateway: &Gateway, table: &Table, tenant: &str, call: &ModelCall<'_>) -> Result<Resolution, Failure> {
     let ask = Ask { tenant, model: &call.model, version: call.version.as_deref() };
     let decision = decide(&table.snapshot, &ask).map_err(|refusal| refusal.failure())?;
     let state = RouteState::of(table, decision.route, &gateway.driver, &gateway.metrics);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
+use http::{HeaderMap, Method, Request, StatusCode, Uri};
 use tokio::time::{Instant, timeout_at};
 
 use holdfast_codec::oip::ModelOp;
@@ -188,9 +188,7 @@ impl One<'_> {
         let host = &self.in_flight.cell().replica.authority;
         headers::for_upstream(&mut fields, host, self.head.trusted.as_ref());
         fields.insert(headers::TENANT, state.tenant_header.clone());
-        if let Ok(id) = HeaderValue::from_str(&self.exchange.id) {
-            fields.insert(headers::REQUEST_ID, id);
-        }
+        fields.insert(headers::REQUEST_ID, self.exchange.id.header.clone());
         *request.headers_mut() = fields;
         Some(request)
     }
