@@ -31,7 +31,7 @@ async fn ask(args: &AdminArgs, path: &str, tasks: Tasks) -> Result<Value, Failur
     let (host, port) = authority.rsplit_once(':').ok_or_else(wrong)?;
     let port: u16 = port.parse().map_err(|_| wrong())?;
     let host = host.trim_start_matches('[').trim_end_matches(']');
-    let connector = Arc::new(Connector::new(Target::new(host, port), 1));
+    let connector = Arc::new(Connector::new(Target::new(host, port)));
     let mut fetch = Fetch::new(connector, authority, tasks);
     if let Some(file) = &args.admin_token_file {
         let token = std::fs::read_to_string(file)

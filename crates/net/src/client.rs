@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,29 +18,24 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use crate::resolve::Target;
 use crate::tasks::Tasks;
 
-/// How to reach a replica, and the bound on connections to it. Shared by all workers.
+/// How to reach a replica, and how many connections to it there are. Shared by all workers.
 #[derive(Debug)]
 pub struct Connector {
     target: Target,
     open: AtomicU32,
-    most: AtomicU32,
 }
 
 impl Connector {
-    /// At most `most` connections at a time.
+    /// No connections yet.
     #[must_use]
-    pub fn new(target: Target, most: u32) -> Self {
-        Self { target, open: AtomicU32::new(0), most: AtomicU32::new(most) }
-    }
-
-    /// Sets another bound. Connections that are open stay.
-    pub fn set_most(&self, most: u32) {
-        self.most.store(most, Ordering::Relaxed);
+    pub fn new(target: Target) -> Self {
+        Self { target, open: AtomicU32::new(0) }
     }
 
     /// Connections that are open or being opened.
@@ -62,17 +57,18 @@ impl Connector {
         let timed_out = || Err(io::Error::new(io::ErrorKind::TimedOut, "no connection in time"));
         tokio::time::timeout(most, opened).await.unwrap_or_else(|_| timed_out())
     }
-
-    fn take_place(self: &Arc<Self>) -> Option<Place> {
-        let most = self.most.load(Ordering::Relaxed);
-        let taken = self.open.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |n| (n < most).then_some(n + 1));
-        taken.is_ok().then(|| Place(self.clone()))
-    }
 }
 
 /// One counted connection.
 #[derive(Debug)]
 struct Place(Arc<Connector>);
+
+impl Place {
+    fn take(connector: &Arc<Connector>) -> Self {
+        connector.open.fetch_add(1, Ordering::AcqRel);
+        Self(connector.clone())
+    }
+}
 
 impl Drop for Place {
     fn drop(&mut self) {
@@ -83,8 +79,8 @@ impl Drop for Place {
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub enum Checkout {
-    /// As many are open as may be.
-    #[error("all connections to the replica are in use")]
+    /// All are in use, and as many requests wait for one as may wait.
+    #[error("all connections to the replica are in use, and too many requests wait for one")]
     Full,
     /// It could not be opened. Nothing was sent.
     #[error("cannot connect: {0}")]
@@ -107,9 +103,14 @@ struct Idle<B> {
 }
 
 /// A worker's connections to one replica. `B` is the request body's type.
+///
+/// A bound on connections in use: whoever is over it waits for its turn, in order. Idle connections are never more than were once in use.
 pub struct ReplicaPool<B> {
     connector: Arc<Connector>,
     idle: Mutex<VecDeque<Idle<B>>>,
+    turns: Arc<Semaphore>,
+    most: AtomicU32,
+    waiting: AtomicUsize,
     tasks: Tasks,
 }
 
@@ -118,8 +119,22 @@ pub struct ReplicaConn<B> {
     sender: http1::SendRequest<B>,
     place: Place,
     pool: Arc<ReplicaPool<B>>,
+    /// Given back after the connection is, so that who waits for it finds the connection.
+    turn: OwnedSemaphorePermit,
     /// Whether it has carried a request before.
     reused: bool,
+}
+
+/// Most requests that wait for a connection of one worker to one replica.
+const WAITING: usize = 10_000;
+
+/// One request that waits for its turn.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl<B> ReplicaPool<B>
@@ -127,48 +142,105 @@ where
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    /// No connections yet. Connection tasks run in `tasks`.
+    /// No connections yet, and at most `most` in use at a time. Connection tasks run in `tasks`.
     #[must_use]
-    pub fn new(connector: Arc<Connector>, tasks: Tasks) -> Arc<Self> {
-        Arc::new(Self { connector, idle: Mutex::default(), tasks })
+    pub fn new(connector: Arc<Connector>, most: u32, tasks: Tasks) -> Arc<Self> {
+        Arc::new(Self {
+            connector,
+            idle: Mutex::default(),
+            turns: Arc::new(Semaphore::new(most.max(1) as usize)),
+            most: AtomicU32::new(most.max(1)),
+            waiting: AtomicUsize::new(0),
+            tasks,
+        })
     }
 
-    /// The newest idle connection that is still open.
+    /// Sets another bound. What is in use stays in use.
+    pub fn set_most(&self, most: u32) {
+        let most = most.max(1);
+        let before = self.most.swap(most, Ordering::Relaxed);
+        if most > before {
+            self.turns.add_permits((most - before) as usize);
+        } else {
+            self.turns.forget_permits((before - most) as usize);
+        }
+    }
+
+    /// Whether a request would have its turn at once.
+    #[must_use]
+    pub fn has_turn(&self) -> bool {
+        self.turns.available_permits() > 0
+    }
+
+    /// The newest idle connection that is still open, if its turn is now.
     #[must_use]
     pub fn take_idle(self: &Arc<Self>, idle: Duration) -> Option<ReplicaConn<B>> {
+        let turn = self.turns.clone().try_acquire_owned().ok()?;
+        self.newest_idle(idle, turn).ok()
+    }
+
+    fn newest_idle(
+        self: &Arc<Self>,
+        idle: Duration,
+        turn: OwnedSemaphorePermit,
+    ) -> Result<ReplicaConn<B>, OwnedSemaphorePermit> {
         loop {
-            let found = self.idle.lock().pop_back()?;
+            let Some(found) = self.idle.lock().pop_back() else { return Err(turn) };
             if found.sender.is_ready() && found.since.elapsed() < idle {
-                return Some(ReplicaConn {
+                return Ok(ReplicaConn {
                     sender: found.sender,
                     place: found.place,
                     pool: self.clone(),
+                    turn,
                     reused: true,
                 });
             }
         }
     }
 
-    /// A connection: an idle one, or a new one within `connect`.
+    /// A connection: an idle one, or a new one within `connect`. Waits for its turn for as long as the caller lets it.
     ///
     /// # Errors
     /// [`Checkout`]. Nothing has been sent then.
     ///
     /// # Cancel safety
-    /// Cancel safe: a connection being opened is dropped.
+    /// Cancel safe: a turn is given back, a connection being opened is dropped.
     pub async fn checkout(self: &Arc<Self>, idle: Duration, connect: Duration) -> Result<ReplicaConn<B>, Checkout> {
-        match self.take_idle(idle) {
-            Some(conn) => Ok(conn),
-            None => self.open(connect).await,
+        let turn = match self.turns.clone().try_acquire_owned() {
+            Ok(turn) => turn,
+            Err(_) => self.wait_for_turn().await?,
+        };
+        match self.newest_idle(idle, turn) {
+            Ok(conn) => Ok(conn),
+            Err(turn) => self.open_with(turn, connect).await,
         }
     }
 
-    /// A new connection.
+    async fn wait_for_turn(&self) -> Result<OwnedSemaphorePermit, Checkout> {
+        if self.waiting.fetch_add(1, Ordering::Relaxed) >= WAITING {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            return Err(Checkout::Full);
+        }
+        let _waiting = Waiting(&self.waiting);
+        // The semaphore is never closed.
+        self.turns.clone().acquire_owned().await.map_err(|_| Checkout::Full)
+    }
+
+    /// A new connection, to be kept for later. None is opened if all that may be are in use.
     ///
     /// # Errors
     /// [`Checkout`].
     pub async fn open(self: &Arc<Self>, connect: Duration) -> Result<ReplicaConn<B>, Checkout> {
-        let place = self.connector.take_place().ok_or(Checkout::Full)?;
+        let turn = self.turns.clone().try_acquire_owned().map_err(|_| Checkout::Full)?;
+        self.open_with(turn, connect).await
+    }
+
+    async fn open_with(
+        self: &Arc<Self>,
+        turn: OwnedSemaphorePermit,
+        connect: Duration,
+    ) -> Result<ReplicaConn<B>, Checkout> {
+        let place = Place::take(&self.connector);
         let stream = self.connector.connect(connect).await?;
         let handshake = http1::Builder::new().max_buf_size(256 * 1024).handshake(TokioIo::new(stream)).await;
         let (sender, conn) = handshake.map_err(io::Error::other)?;
@@ -176,7 +248,7 @@ where
             // How the connection ends is seen by whoever uses it.
             let _ = conn.await;
         });
-        Ok(ReplicaConn { sender, place, pool: self.clone(), reused: false })
+        Ok(ReplicaConn { sender, place, pool: self.clone(), turn, reused: false })
     }
 
     /// Closes connections that have been idle for too long or that the replica has closed. Returns how many are left.
@@ -224,7 +296,8 @@ where
         if self.sender.is_closed() {
             return;
         }
-        let Self { sender, place, pool, .. } = self;
+        let Self { sender, place, pool, turn, .. } = self;
         pool.idle.lock().push_back(Idle { sender, place, since: Instant::now() });
+        drop(turn);
     }
 }

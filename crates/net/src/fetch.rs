@@ -51,6 +51,8 @@ pub struct Fetch {
 
 /// The largest answer that is read.
 const MOST: usize = 16 << 20;
+/// Connections at a time.
+const CONNECTIONS: u32 = 64;
 /// Connections of ours are few; servers close theirs after a minute or so.
 const IDLE: Duration = Duration::from_secs(20);
 
@@ -58,7 +60,11 @@ impl Fetch {
     /// A client that connects through `connector` and names `authority` in `host`.
     #[must_use]
     pub fn new(connector: Arc<Connector>, authority: &str, tasks: Tasks) -> Self {
-        Self { pool: ReplicaPool::new(connector, tasks), authority: authority.into(), fields: HeaderMap::new() }
+        Self {
+            pool: ReplicaPool::new(connector, CONNECTIONS, tasks),
+            authority: authority.into(),
+            fields: HeaderMap::new(),
+        }
     }
 
     /// The same, with this field in every request.

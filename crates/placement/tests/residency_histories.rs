@@ -135,12 +135,7 @@ impl Servers {
             Step::Down(replica) => w.event(Event::ReplicaDown { replica: r(replica) }),
             Step::Up(replica) => w.event(Event::ReplicaUp { replica: r(replica) }),
             Step::Lost(replica) => w.event(Event::ObservationLost { replica: r(replica) }),
-            Step::Missing { replica, version, gone } => {
-                if gone && w.holds(replica, version) {
-                    self.truth.remove(&(r(replica), v(version)));
-                }
-                w.event(Event::Missing { replica: r(replica), version: v(version) });
-            }
+            Step::Missing { replica, version, gone } => self.missing(replica, version, gone),
             Step::Quarantine(replica, version) => {
                 w.event(Event::Quarantine { replica: r(replica), version: v(version), why: "wrong".to_owned() });
             }
@@ -165,6 +160,16 @@ impl Servers {
     fn poll(&mut self, replica: u32) {
         let held: Vec<u32> = self.truth.iter().filter(|(at, _)| at.0 == replica).map(|(_, v)| v.0).collect();
         self.world.poll(replica, &held);
+    }
+
+    /// Mostly about what is shown, sometimes too late.
+    fn missing(&mut self, replica: u32, version: u32, gone: bool) {
+        let w = &mut self.world;
+        let shown = (version..version + VERSIONS).map(|n| n % VERSIONS).find(|ix| w.holds(replica, *ix));
+        if let Some(version) = shown.filter(|_| gone) {
+            self.truth.remove(&(r(replica), v(version)));
+        }
+        w.event(Event::Missing { replica: r(replica), version: v(shown.unwrap_or(version)) });
     }
 
     /// Answers an open operation: mostly well, sometimes badly, sometimes after everybody has given up on it.

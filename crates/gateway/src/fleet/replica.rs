@@ -69,9 +69,10 @@ impl Replica {
         now: Mono,
     ) -> Self {
         let target = || Target::new(&replica.endpoint.host, replica.endpoint.port);
-        let connector = Arc::new(Connector::new(target(), pool.connections.per_replica.get()));
+        let connector = Arc::new(Connector::new(target()));
+        let most = per_worker(pool, workers.len());
         let authority = replica.endpoint.to_string();
-        let control_connector = Arc::new(Connector::new(target(), 16));
+        let control_connector = Arc::new(Connector::new(target()));
         let header = |text: &str| HeaderValue::from_str(text).unwrap_or(HeaderValue::from_static("unknown"));
         let this = Self {
             ix,
@@ -82,7 +83,7 @@ impl Replica {
             authority: header(&authority),
             fetch: Fetch::new(control_connector, &authority, control.clone()),
             refresh: Notify::new(),
-            workers: workers.iter().map(|tasks| ReplicaPool::new(connector.clone(), tasks.clone())).collect(),
+            workers: workers.iter().map(|tasks| ReplicaPool::new(connector.clone(), most, tasks.clone())).collect(),
             worker_tasks: workers.into(),
             connector,
             in_flight: AtomicU32::new(0),
@@ -107,7 +108,10 @@ impl Replica {
     pub(super) fn reconfigure(&self, pool: &config::Pool, replica: &config::Replica) {
         self.weight.store(replica.weight.0, Relaxed);
         self.concurrency.store(replica.concurrency.map_or(0, std::num::NonZeroU32::get), Relaxed);
-        self.connector.set_most(pool.connections.per_replica.get());
+        let most = per_worker(pool, self.workers.len());
+        for connections in &self.workers {
+            connections.set_most(most);
+        }
         self.health.lock().set_config(health_config(&pool.health));
     }
 
@@ -252,6 +256,11 @@ impl Replica {
     pub fn last_poll(&self) -> Mono {
         Mono(self.last_poll.load(Relaxed))
     }
+}
+
+/// The bound on connections is shared out evenly: a connection belongs to the worker that opened it.
+fn per_worker(pool: &config::Pool, workers: usize) -> u32 {
+    pool.connections.per_replica.get().div_ceil(u32::try_from(workers.max(1)).unwrap_or(u32::MAX))
 }
 
 fn health_config(health: &config::Health) -> HealthConfig {

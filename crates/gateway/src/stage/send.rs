@@ -113,17 +113,26 @@ impl One<'_> {
         if let Some(conn) = pool.take_idle(times.idle) {
             return Ok(conn);
         }
-        // Boxed: it is rare, and would make the future of every request larger.
-        match Box::pin(timeout_at(self.until, pool.open(times.connect))).await {
+        // Waits for a turn if all are in use. Boxed: it is rare, and would make the future of every request larger.
+        let begun = Clock::now();
+        let checked_out = Box::pin(timeout_at(self.until, pool.checkout(times.idle, times.connect))).await;
+        let had_turn = pool.has_turn();
+        self.exchange.wait += Clock::now().since(begun);
+        match checked_out {
             Ok(Ok(conn)) => Ok(conn),
             Ok(Err(why)) => Err(Ok(self.not_connected(&replica, &why))),
-            Err(_) => Err(Err(overdue())),
+            Err(_) if had_turn => Err(Err(overdue())),
+            Err(_) => {
+                let why = "no connection to the replica came free within the request's budget";
+                Err(Err(Failure::new(FailureKind::Overloaded, why).retry_in(Duration::from_secs(1))))
+            }
         }
     }
 
     fn not_connected(&self, replica: &Replica, why: &Checkout) -> Attempt {
         if matches!(why, Checkout::Full) {
-            let failure = Failure::new(FailureKind::Overloaded, "all connections to the replica are in use");
+            let failure =
+                Failure::new(FailureKind::Overloaded, "too many requests wait for a connection to the replica");
             return Attempt::Again { failure, reason: "connections_full" };
         }
         replica.set_error(Some(why.to_string()));

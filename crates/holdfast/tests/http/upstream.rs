@@ -326,3 +326,34 @@ async fn a_connection_on_which_a_request_body_is_unfinished_is_not_given_to_anot
         assert_eq!((answer.status, answer.text().as_str()), (400, r#"{"error":"no"}"#), "{BODY}");
     }
 }
+
+#[tokio::test]
+async fn requests_over_the_bound_on_connections_wait_for_their_turn() {
+    let differs = Differs { top: "workers: 1", pool: "    connections: { per_replica: 2 }", ..Differs::default() };
+    let rig = Rig::with(differs, |_| {
+        let value = json!({"model_name": "screen", "model_version": "1", "outputs": []});
+        Some(Script::json(200, &value).after(Duration::from_millis(40)))
+    })
+    .await;
+    let asking = (0..30).map(|_| rig.infer());
+    let statuses = futures_of(asking).await;
+    assert_eq!(statuses, vec![200; 30], "a burst is served in turn, not refused");
+    let replicas = rig.gateway.admin_get("/v1/replicas").await;
+    assert!(replicas["replicas"][0]["connections"].as_u64() <= Some(2), "{replicas}");
+    assert_eq!(replicas["replicas"][0]["in_flight"], 0);
+}
+
+/// All of them at once, in order.
+async fn futures_of<F: Future<Output = u16>>(all: impl Iterator<Item = F>) -> Vec<u16> {
+    let mut all: Vec<_> = all.map(|f| (Box::pin(f), None)).collect();
+    std::future::poll_fn(|cx| {
+        for (future, done) in all.iter_mut().filter(|(_, done)| done.is_none()) {
+            if let std::task::Poll::Ready(status) = future.as_mut().poll(cx) {
+                *done = Some(status);
+            }
+        }
+        if all.iter().all(|(_, done)| done.is_some()) { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+    })
+    .await;
+    all.into_iter().filter_map(|(_, done)| done).collect()
+}

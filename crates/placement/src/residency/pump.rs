@@ -159,7 +159,7 @@ impl Residency {
         let asked = self.demands_for(making.version).into_iter().filter_map(|id| self.demands.get(&id));
         let asked = asked.into_iter().any(|d| d.candidates.contains(&replica));
         // A poll may have found it here meanwhile. A load would overwrite that entry, and with it the fact that it is shown.
-        if !(asked || wanted) || !can_load {
+        if arrived || !(asked || wanted) || !can_load {
             return self.give_up_room(cx, replica, making.version);
         }
         let room = self.plan_room(cx, replica, making.version, making.demand || asked);

@@ -33,7 +33,7 @@ impl Calls {
     pub fn new(authority: &str) -> Result<Self, Failure> {
         let port = authority.rsplit(':').next().and_then(|port| port.parse().ok());
         let port = port.ok_or_else(|| Failure::failed(format!("{authority} has no port")))?;
-        let connector = Arc::new(Connector::new(Target::new("127.0.0.1", port), 256));
+        let connector = Arc::new(Connector::new(Target::new("127.0.0.1", port)));
         let tasks = Tasks::new(tokio::runtime::Handle::current());
         Ok(Self { fetch: Fetch::new(connector, authority, tasks), authority: authority.into() })
     }
