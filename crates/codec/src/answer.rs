@@ -105,6 +105,10 @@ impl Checker {
                 }
             }
         }
+        if self.scanner.is_foreign() {
+            let got = "(not one JSON object)".to_owned();
+            return Err(Mismatch { member: "the answer", expected: "one JSON object".to_owned(), got });
+        }
         match start {
             Some(begin) => {
                 push_range(out, passed..begin);
@@ -174,6 +178,12 @@ impl Checker {
     #[must_use]
     pub fn is_decided(&self) -> bool {
         self.scanner.is_done() || self.seen.iter().all(|s| *s != Seen::Not)
+    }
+
+    /// Whether the JSON ends here: the object has been closed, or nothing but white space has come.
+    #[must_use]
+    pub fn may_end(&self) -> bool {
+        self.scanner.is_done() || self.scanner.is_blank()
     }
 
     /// Whether the answer named the model.
@@ -277,6 +287,14 @@ mod tests {
             r#"{"model_name":"screen-1","model_version":"1","model_name":"screen-1"}"#,
             r#"{"model_name":["screen-1"]}"#,
             r#"{"model_version":"1","model\u005fname":"screen-2"}"#,
+            r#"{"Model_Name":"screen-2"}"#,
+            r#"{"model_name":"screen-1","model_version":"1"}{"model_name":"screen-2"}"#,
+            "{}\n{\"model_name\":\"screen-2\"}",
+            r#"[{"model_name":"screen-1"}]"#,
+            "data: {\"model_name\":\"screen-1\"}",
+            "\u{c}{\"model_name\":\"screen-1\"}",
+            "{\0\"\0m\0",
+            "\"text\"",
         ] {
             assert!(run(&e, &[json.as_bytes()]).is_err(), "{json}");
         }
@@ -290,6 +308,10 @@ mod tests {
             let (out, state) = run(&e, &[json.as_bytes()]).unwrap();
             assert!(state.has_model() && !state.has_version());
             assert_eq!(out, r#"{"model_name":"screen","model_version":"1"}"#);
+        }
+        for blank in ["", " \r\n"] {
+            let (_, state) = run(&e, &[blank.as_bytes()]).unwrap();
+            assert!(!state.has_model() && state.may_end());
         }
         let (_, state) = run(&e, &[br#"{"outputs":[]}"#]).unwrap();
         assert!(!state.has_model() && !state.has_version() && state.is_decided());

@@ -409,7 +409,7 @@ fn check_length_field(name: &[u8], value: &[u8], http_11: bool, lengths: &mut Le
             return Err(Violation::TransferEncoding);
         }
         lengths.chunked = true;
-    } else if folds_to(name, b"contentlength") || folds_to(name, b"transferencoding") {
+    } else if imitates_length(name) {
         return Err(Violation::LookAlike);
     }
     Ok(())
@@ -421,6 +421,13 @@ fn parse_length(value: &[u8]) -> Option<u64> {
         return None;
     }
     std::str::from_utf8(value).ok()?.parse().ok()
+}
+
+/// Whether other software may take a field's name for one of the two that frame a body, although it is neither.
+#[must_use]
+pub fn imitates_length(name: &[u8]) -> bool {
+    let is_one = name.eq_ignore_ascii_case(b"content-length") || name.eq_ignore_ascii_case(b"transfer-encoding");
+    !is_one && (folds_to(name, b"contentlength") || folds_to(name, b"transferencoding"))
 }
 
 fn folded_len(name: &[u8]) -> usize {

@@ -2,7 +2,8 @@
 //!
 //! The scanner keeps a few hundred bytes of state however long the text is, and looks at each byte once. It does not validate: it follows
 //! strings, escapes and nesting, which is all that is needed to tell a top-level member from the same name inside a payload. Keys are
-//! compared after their escapes are undone, so `"model\u005fname"` is `model_name` here as it is to the client's parser (RFC 8259, section 7).
+//! compared after their escapes are undone, so `"model\u005fname"` is `model_name` here as it is to the client's parser (RFC 8259, section 7), and
+//! without regard to case, as some parsers do. What is not one JSON object in UTF-8 is reported as foreign: another reader may see other members in it.
 
 use std::borrow::Cow;
 
@@ -58,8 +59,10 @@ enum State {
     WatchedString,
     /// Inside a watched value that is not a string.
     WatchedOther,
-    /// After the top object, or the text is no object.
+    /// After the top object.
     Done,
+    /// No JSON object, or more than one.
+    Foreign,
 }
 
 /// Bytes that matter while a value is skipped.
@@ -107,10 +110,22 @@ impl Scanner {
         }
     }
 
-    /// Whether the top object has been closed, or the text is not an object.
+    /// Whether the top object has been closed. What may follow is white space.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.state == State::Done
+    }
+
+    /// Whether nothing but white space has come.
+    #[must_use]
+    pub fn is_blank(&self) -> bool {
+        self.state == State::Start
+    }
+
+    /// Whether the text is not one JSON object in UTF-8, as far as its top level shows: then other readers may find other members in it.
+    #[must_use]
+    pub fn is_foreign(&self) -> bool {
+        self.state == State::Foreign
     }
 
     /// Whether the last chunk ended inside a watched value.
@@ -131,6 +146,13 @@ impl Scanner {
                 State::WatchedString => self.watched_string(chunk, from),
                 State::WatchedOther => self.watched_other(chunk, from),
                 State::Done => {
+                    if chunk[*from..].iter().any(|b| !is_space(*b)) {
+                        self.state = State::Foreign;
+                    }
+                    *from = chunk.len();
+                    None
+                }
+                State::Foreign => {
                     *from = chunk.len();
                     None
                 }
@@ -148,8 +170,9 @@ impl Scanner {
         // A byte order mark is passed over: parsers that accept it see the object behind it.
         self.state = match byte {
             b'{' => State::ExpectKey,
-            b' ' | b'\t' | b'\r' | b'\n' | 0xef | 0xbb | 0xbf => State::Start,
-            _ => State::Done,
+            0xef | 0xbb | 0xbf => State::Start,
+            byte if is_space(byte) => State::Start,
+            _ => State::Foreign,
         };
         None
     }
@@ -160,7 +183,9 @@ impl Scanner {
         match byte {
             b'"' => self.begin_string(State::Key),
             b'}' => self.state = State::Done,
-            _ => {}
+            b',' => {}
+            byte if is_space(byte) => {}
+            _ => self.state = State::Foreign,
         }
         None
     }
@@ -174,10 +199,10 @@ impl Scanner {
     fn read_key<'c>(&mut self, chunk: &'c [u8], from: &mut usize) -> Option<Event<'c>> {
         let keys = self.keys;
         if let Some(whole) = self.whole_string(chunk, from) {
-            self.watched = keys.iter().position(|key| key.as_bytes() == whole);
+            self.watched = keys.iter().position(|key| key.as_bytes().eq_ignore_ascii_case(whole));
         } else if self.take_string(chunk, from, MAX_KEY) {
             let key = if self.overlong { None } else { unescape(&self.raw) };
-            self.watched = key.and_then(|key| keys.iter().position(|k| *k == key));
+            self.watched = key.and_then(|key| keys.iter().position(|k| k.eq_ignore_ascii_case(&key)));
         } else {
             return None;
         }
@@ -319,6 +344,10 @@ impl Scanner {
         }
         *from += i + 1;
     }
+}
+
+fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\r' | b'\n')
 }
 
 /// Undoes JSON string escapes. `None` if the text is not a valid JSON string.

@@ -132,15 +132,20 @@ fn escape(text: &str, out: &mut Vec<u8>) {
 /// Whether a server's refusal says that it does not hold the model, which is a residency miss and no fault of the request.
 ///
 /// MLServer answers 404 for a model that it does not have and 400 while one is not ready; Triton answers 400 with "unknown model" or "no
-/// available versions". `body` is the beginning of the answer.
+/// available versions". Only whole messages of theirs count: a server may repeat parts of a request in an error, and a client must not be able to
+/// take a version away from others by what it sends. `body` is the beginning of the answer.
 #[must_use]
 pub fn is_not_loaded(status: u16, body: &[u8]) -> bool {
-    const SIGNS: [&str; 4] = ["unknown model", "no available versions", "is not ready", "is not found"];
     match status {
         404 => true,
         400 => {
-            let text = String::from_utf8_lossy(&body[..body.len().min(1024)]).to_ascii_lowercase();
-            SIGNS.iter().any(|sign| text.contains(sign)) && text.contains("model")
+            let text = String::from_utf8_lossy(&body[..body.len().min(512)]).to_ascii_lowercase();
+            let text = text.trim_start_matches(|c: char| c.is_whitespace() || c == '{');
+            let text = text.strip_prefix("\"error\"").unwrap_or(text);
+            let text = text.trim_start_matches(|c: char| c.is_whitespace() || c == ':' || c == '"');
+            let rest = text.strip_prefix("request for unknown model: ");
+            let about = text.strip_prefix("model ").and_then(|rest| rest.split_once(' ')).map(|(_, said)| said);
+            rest.is_some() || about.is_some_and(|said| said.starts_with("is not ready"))
         }
         _ => false,
     }
@@ -191,6 +196,11 @@ mod tests {
         assert!(is_not_loaded(404, b""));
         assert!(is_not_loaded(400, br#"{"error":"Request for unknown model: 'x' is not found"}"#));
         assert!(is_not_loaded(400, br#"{"error":"Model x is not ready yet."}"#));
+        assert!(is_not_loaded(400, br#"{ "error": "Request for unknown model: 'x' has no available versions"}"#));
+        for repeated in ["model is not ready", "Request for unknown model: 'x' is not found"] {
+            let body = format!(r#"{{"error":"unexpected inference input '{repeated}' for model 'screen-1'"}}"#);
+            assert!(!is_not_loaded(400, body.as_bytes()), "{repeated}");
+        }
         assert!(!is_not_loaded(400, br#"{"error":"input shape is wrong"}"#));
         assert!(!is_not_loaded(500, b"unknown model"));
     }

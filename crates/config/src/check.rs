@@ -83,6 +83,7 @@ pub(crate) fn check(checker: &mut Checker<'_, '_>, file: File) -> Config {
     check_timeouts(checker, &file);
     let is_loopback = file.listen.data.ip().to_canonical().is_loopback();
     let default_stamps = if is_loopback { Stamps::ALL } else { Stamps::ALL.without(Stamp::Replica) };
+    check_presence(checker, &file);
     let catalogue = crate::check_models::Catalogue::new(&file.models, &file.pools);
     let pools = crate::check_pools::check(checker, &file.pools, &catalogue);
     let models = crate::check_models::check(checker, &file.models, &file.pools);
@@ -102,6 +103,16 @@ pub(crate) fn check(checker: &mut Checker<'_, '_>, file: File) -> Config {
         pools,
         models,
         tenants,
+    }
+}
+
+/// A gateway for nobody, or with nothing behind it, is allowed: what it needs may come with a reload.
+fn check_presence(checker: &mut Checker<'_, '_>, file: &File) {
+    if file.pools.is_empty() {
+        checker.warn(&Path::Root.field("pools"), "names no pool: no request can be served");
+    }
+    if file.tenants.is_empty() {
+        checker.warn(&Path::Root.field("tenants"), "names no tenant: every request is refused");
     }
 }
 

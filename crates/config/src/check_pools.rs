@@ -69,9 +69,11 @@ fn check_upstream(
     };
     if upstream.model.as_str().is_empty() {
         checker.fault(&path.field("model"), "is empty; an upstream needs the name of a model");
-    } else if residency == Residency::Repository && !upstream.model.names_version() && !upstream.version.names_version()
-    {
-        checker.fault(&path, "has no {version}; two versions of a model would be one model upstream");
+    } else if residency == Residency::Repository && !upstream.model.names_version() {
+        checker.fault(
+            &path.field("model"),
+            "has no {version}; servers load and unload by name, so each version needs a name of its own",
+        );
     } else {
         check_apart(checker, &path, form, &upstream, catalogue);
     }

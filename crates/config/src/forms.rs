@@ -30,8 +30,8 @@ section! {
         workers: Option<NonZeroU32> = None, Optional(Positive { most: 1_024 });
         /// The folder of everything that survives a restart.
         state: PathBuf = PathBuf::from("./holdfast-data"), PATH;
-        /// Which side owns the pins. store: the saved table; a reload that changes a pin is taken in as a change of it. file: the file; a reload that
-        /// changes a pin starts a roll-out.
+        /// Which side owns the pins: `store`, the saved table, or `file`, the file. In both an edited pin starts the same warm-up, and flips once its
+        /// version is ready on the whole subset.
         truth: Truth = Truth::Store, TRUTH;
         /// How a request proves which tenant it is. Left out: every request is refused.
         auth: Option<AuthForm> = None, Optional(form::<AuthForm>());

@@ -32,7 +32,7 @@ section! {
     pub struct Admin {
         /// Where it listens.
         address: SocketAddr = loopback(7401), ADDRESS;
-        /// A file with the bearer token that callers must show. Must be there when the address is not loopback.
+        /// A file with the bearer token that callers must show, at least 16 characters. Must be there when the address is not loopback.
         token_file: Option<PathBuf> = None, Optional(PATH);
     }
 }
@@ -40,10 +40,10 @@ section! {
 /// Which side owns the pins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Truth {
-    /// The saved table; a reload that changes a pin is taken in as a change of it.
+    /// The saved table; an edit of the file is taken in as a change of it.
     #[default]
     Store,
-    /// The file: admin writes are refused, a reload that changes a pin starts a roll-out.
+    /// The file: it says what the pins should be.
     File,
 }
 

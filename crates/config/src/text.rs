@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
-use holdfast_types::{ModelName, PoolName, ReplicaName, TenantId, Version};
+use holdfast_types::{IdError, ModelName, PoolName, ReplicaName, TenantId, Version};
 use serde_json::{Value as Json, json};
 
 use crate::compound::Parsed;
@@ -25,8 +25,7 @@ pub(crate) const TENANT: Parsed<TenantId> =
     Parsed { want: "the name of a tenant", parse: |text| because(TenantId::parse(text)), show, pattern: ID };
 pub(crate) const MODEL: Parsed<ModelName> =
     Parsed { want: "the name of a model", parse: |text| because(ModelName::parse(text)), show, pattern: ID };
-pub(crate) const VERSION: Parsed<Version> =
-    Parsed { want: "a version", parse: |text| because(Version::parse(text)), show, pattern: ID };
+pub(crate) const VERSION: Parsed<Version> = Parsed { want: "a version", parse: version, show, pattern: ID };
 pub(crate) const POOL: Parsed<PoolName> =
     Parsed { want: "the name of a pool", parse: |text| because(PoolName::parse(text)), show, pattern: ID };
 pub(crate) const REPLICA: Parsed<ReplicaName> =
@@ -55,6 +54,14 @@ pub(crate) const DIGEST: Parsed<Digest> = Parsed {
 };
 pub(crate) const HEADER: Parsed<Box<str>> =
     Parsed { want: "the name of a header", parse: header, show, pattern: "^[A-Za-z0-9!#$%&'*+.^_`|~-]+$" };
+
+/// The words of [`IdError::Latest`] begin with what the fault quotes already.
+fn version(text: &str) -> Result<Version, String> {
+    Version::parse(text).map_err(|why| match why {
+        IdError::Latest => "names no immutable version; name the version itself".to_owned(),
+        other => other.to_string(),
+    })
+}
 
 fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| "is not an IP address and a port, such as 127.0.0.1:7400 or [::1]:7400".to_owned())

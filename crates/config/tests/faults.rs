@@ -129,7 +129,7 @@ golden! { ids:
     ];
     "version: \"1\"" => "version: 1.10": [(30, 20, "models[0].versions[0].version", "put \"1.10\" in quotes", ""), (36, 46, "tenants[0].pins.screen", "no version \"1\"", "2")];
     "version: \"1\"" => "version: Latest": [(30, 20, "models[0].versions[0].version", "names no immutable version", ""), (36, 46, "tenants[0].pins.screen", "no version \"1\"", "2")];
-    "pins: { screen: \"1\" }" => "pins: { screen: latest }": [(36, 46, "tenants[0].pins.screen", "names no immutable version", "")];
+    "pins: { screen: \"1\" }" => "pins: { screen: latest }": [(36, 46, "tenants[0].pins.screen", "\"latest\" names no immutable version", "")];
 }
 
 golden! { duplicates:
@@ -158,7 +158,7 @@ golden! { pools_and_upstreams:
     "model: \"{model}-{version}\"" => "model: \"{model}-{tenant}\"": [(16, 24, "pools[0].upstream.model", "has {tenant}", "")];
     "model: \"{model}-{version}\"" => "model: \"{model\"": [(16, 24, "pools[0].upstream.model", "brace without its partner", "")];
     "model: \"{model}-{version}\"" => "model: \"{model}/{version}\"": [(16, 24, "pools[0].upstream.model", "has the character '/'", "")];
-    "model: \"{model}-{version}\"" => "model: \"{model}\"": [(16, 15, "pools[0].upstream", "has no {version}", "")];
+    "model: \"{model}-{version}\"" => "model: \"{model}\"": [(16, 24, "pools[0].upstream.model", "has no {version}", "")];
     "model: \"{model}-{version}\"" => "model: \"\"": [(16, 24, "pools[0].upstream.model", "is empty", "")];
     "versions: [{ version: a }]" => "versions: [{ version: a }, { version: b }]\n  - { name: screen-1, pool: screening, versions: [{ version: \"2\", size: 1 }] }\n  - { name: screen, pool: fixed, versions: [{ version: z }] }": [
         (36, 13, "models[3].name", "is the name of models[0] already", ""),

@@ -62,7 +62,8 @@ fn an_empty_file_is_the_default_configuration() {
     for text in ["", "{}", "---\n", "# nothing\n", "\u{feff}", "null"] {
         let loaded = good(text);
         assert_eq!(loaded.config, Config::default(), "{text:?}");
-        assert_eq!(loaded.warnings.listed[0].path, "auth", "nobody can be identified");
+        let warned: Vec<&str> = loaded.warnings.listed.iter().map(|w| w.path.as_str()).collect();
+        assert_eq!(warned, ["auth", "pools", "tenants"], "nobody can be identified, and nobody served: {text:?}");
     }
     let config = Config::default();
     assert_eq!(config.listen.data.to_string(), "127.0.0.1:7400");

@@ -13,7 +13,7 @@ use crate::paged::{Keyed, Paged};
 use crate::route::{Route, Unavailable};
 
 /// Members kept in a route beyond its subset, to step in for members that are out of service.
-const SPARES: usize = 4;
+const SPARES: usize = 14;
 
 /// A pool as the table needs it.
 #[derive(Clone, Debug)]

@@ -124,7 +124,7 @@ fn a_route_has_the_subset_and_spares_and_every_part_of_the_key_moves_it() {
         decide(&table, &ask).map(|d| d.route.clone()).unwrap()
     };
     let first = route("acme", "1");
-    assert_eq!((first.subset, first.order.len()), (2, 6));
+    assert_eq!((first.subset, first.order.len()), (2, 16));
     assert_ne!(first.order, route("acme", "2").order, "another version is another key");
     assert_ne!(route("acme", "2").order[..4], route("globex", "2").order[..4], "another tenant is another key");
     let again = Snapshot::build(Revision(9), input(&names.iter().rev().copied().collect::<Vec<_>>())).unwrap();

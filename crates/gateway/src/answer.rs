@@ -35,12 +35,15 @@ pub enum Fault {
     Mismatch(Mismatch),
     /// It names nothing where the pool's policy requires it.
     Absent,
+    /// Its JSON does not end where it says that the JSON ends.
+    Cut,
 }
 
 impl std::fmt::Display for Fault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Mismatch(mismatch) => mismatch.fmt(f),
+            Self::Cut => f.write_str("the JSON of the answer does not end where its header says"),
             Self::Absent => f.write_str("the answer names no version, which the pool requires"),
         }
     }
@@ -69,8 +72,12 @@ impl Reading {
             binary = json.split_off(take);
             *left -= take as u64;
         }
+        let json_ends = self.json_left == Some(0);
         let mut pieces = Pieces::new();
         checker.feed(&self.state.expected, &json, &mut pieces).map_err(Fault::Mismatch)?;
+        if json_ends && !checker.may_end() {
+            return Err(Fault::Cut);
+        }
         for piece in pieces {
             out.push_back(match piece {
                 Piece::Chunk(range) => json.slice(range),

@@ -39,7 +39,11 @@ fn is_hop_by_hop(name: &HeaderName) -> bool {
         | "trailer"
         | "transfer-encoding"
         | "upgrade" => true,
-        _ => name.starts_with(PREFIX),
+        // Servers that turn fields into variables make one name of `-` and `_`.
+        _ => {
+            let folded = name.bytes().map(|b| if b == b'_' { b'-' } else { b });
+            folded.take(PREFIX.len()).eq(PREFIX.bytes())
+        }
     }
 }
 
@@ -60,7 +64,8 @@ pub fn for_upstream(headers: &mut HeaderMap, host: &HeaderValue, trusted: Option
 
 /// Makes a replica's fields fit for a client. The length is the body's business.
 pub fn for_client(headers: &mut HeaderMap) {
-    strip(headers, |name| *name == CONTENT_LENGTH);
+    // MLServer tells the name that it is asked by, which is not the client's name for the model.
+    strip(headers, |name| *name == CONTENT_LENGTH || matches!(name.as_str(), "ce-modelid" | "ce-endpoint"));
 }
 
 /// HTTP/2 clients may send a cookie in several fields, HTTP/1.1 knows one only (RFC 9113, 8.2.3).
@@ -130,6 +135,7 @@ mod tests {
             ("x-tenant", "acme"),
             ("x-holdfast-tenant", "forged"),
             ("x-holdfast-anything", "forged"),
+            ("x_holdfast_tenant", "forged"),
             ("x-request-timeout-ms", "5"),
             ("accept-encoding", "gzip"),
             ("cookie", "a=1"),
@@ -153,6 +159,20 @@ mod tests {
                 "traceparent: 00-1-2-01"
             ]
         );
+    }
+
+    #[test]
+    fn what_reaches_a_client() {
+        let mut headers = map(&[
+            ("content-length", "5"),
+            ("ce-modelid", "screen-1"),
+            ("ce-endpoint", "screen-1"),
+            ("x-holdfast-version", "forged"),
+            ("connection", "keep-alive"),
+            ("content-type", "application/json"),
+        ]);
+        for_client(&mut headers);
+        assert_eq!(headers, map(&[("content-type", "application/json")]));
     }
 
     #[test]

@@ -1,12 +1,29 @@
 //! What may be said on the command line.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+const EXAMPLE: &str = "Example: holdfast check holdfast.yaml && holdfast serve holdfast.yaml";
+
+/// How the faults of a model server are given; all of them are in docs/drills.md.
+const FAULTS: &str = "\
+Faults, for --fault and POST /control/faults (RATE is 0 to 1, or true):
+  infer_delay=TIME           hang=RATE
+  error_rate=RATE            error_status=STATUS
+  wrong_version_rate=RATE    wrong_weights_rate=RATE
+  omit_version=true          late_mismatch=true
+  ready_lies=true            reset_after_bytes=N
+  load_fails=TEXT            load_hangs=true
+  die_after_requests=N       limit=N (only the first N requests)
+  stream_chunks='{\"bytes\":N,\"every\":\"TIME\"}'
+
+GET /control/faults shows the faults that are on; POST replaces all, {} ends them.
+GET /control/stats shows what was loaded and served.";
+
 /// A multi-tenant gateway in front of model servers: every request is judged by the version that its tenant pinned, or by none.
 #[derive(Debug, Parser)]
-#[command(name = "holdfast", version, max_term_width = 120)]
+#[command(name = "holdfast", version, max_term_width = 120, after_help = EXAMPLE)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -27,12 +44,12 @@ pub enum Output {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run the gateway.
-    Serve(ConfigArg),
+    Serve(ServeArgs),
     /// Check a configuration: every fault with its place, its reason and the nearest valid name.
     Check(CheckArgs),
     /// Print the JSON Schema of the configuration, for editors.
     Schema,
-    /// Say which version a request would get, why, who holds it, and what would happen now.
+    /// Say which version a request would get, why, who holds it, and what would happen now. Exits with 0 when the answer is a refusal, too.
     Explain(ExplainArgs),
     /// Look at replicas.
     Replica {
@@ -52,7 +69,7 @@ pub enum Command {
         #[command(subcommand)]
         what: PinCommand,
     },
-    /// Show what Holdfast does, on this machine, in about a minute.
+    /// Show what Holdfast does, on this machine, in about half a minute.
     Demo(DemoArgs),
     /// Run a small model server, for drills and tests.
     ModelServer(Box<ModelServerArgs>),
@@ -63,12 +80,22 @@ pub enum Command {
     },
 }
 
-/// Where the configuration is.
+/// What to serve.
 #[derive(Debug, Args)]
-pub struct ConfigArg {
+pub struct ServeArgs {
     /// The configuration file (YAML). Fields may be overridden by variables such as HOLDFAST__LISTEN__DATA.
-    #[arg(long, value_name = "FILE")]
-    pub config: PathBuf,
+    #[arg(value_name = "FILE", required_unless_present = "config")]
+    file: Option<PathBuf>,
+    /// The same, by its name.
+    #[arg(long, value_name = "FILE", conflicts_with = "file")]
+    config: Option<PathBuf>,
+}
+
+impl ServeArgs {
+    /// The configuration file, however it was given.
+    pub fn path(&self) -> Option<&Path> {
+        self.file.as_deref().or(self.config.as_deref())
+    }
 }
 
 /// How to check.
@@ -98,7 +125,7 @@ pub struct AdminArgs {
 /// What to explain.
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
-    /// The tenant.
+    /// The tenant. This or `--header` is needed.
     #[arg(long)]
     pub tenant: Option<String>,
     /// The model.
@@ -138,6 +165,7 @@ pub enum PinCommand {
 
 /// How to run a model server.
 #[derive(Debug, Args)]
+#[command(after_help = FAULTS)]
 pub struct ModelServerArgs {
     /// Write small sample versions of a model into the repository, and end.
     #[arg(long, value_name = "MODEL:VERSION,VERSION...")]

@@ -7,6 +7,7 @@ mod cli;
 mod command;
 mod config_file;
 mod output;
+mod token;
 
 use std::process::ExitCode;
 

@@ -18,6 +18,11 @@ pub fn is_terminal() -> bool {
     std::io::stdout().is_terminal()
 }
 
+/// A number and what it counts, the plural with an `s`.
+pub fn counted(number: usize, what: &str) -> String {
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
+}
+
 /// A table without lines around it, for terminals and pipes alike. The last column is not padded.
 pub fn table(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut lines: Vec<Vec<String>> = vec![head.iter().map(|h| h.to_uppercase()).collect()];

@@ -52,6 +52,7 @@ fn check_tells_every_fault_with_its_place() {
     let path = file.to_str().unwrap();
     let checked = run(&["check", path]);
     assert_eq!(checked.status.code(), Some(0), "{}", err(&checked));
+    assert!(out(&checked).ends_with("c.yaml: good (1 pool, 1 model, 1 tenant)\n"), "{}", out(&checked));
     let checked: Value = serde_json::from_slice(&run(&["check", path, "--output", "json"]).stdout).unwrap();
     assert_eq!((&checked["ok"], &checked["total"]), (&Value::Bool(true), &Value::from(0)), "{checked}");
 
@@ -88,7 +89,20 @@ fn what_needs_no_gateway_works_without_one() {
         assert!(out(&help).contains(command), "{command}");
     }
     assert!(out(&run(&["--version"])).starts_with("holdfast "));
-    for wrong in [&["serve"][..], &["nothing"], &["check"], &["explain"], &["table"], &["completions", "none"], &[]] {
+    let help = run(&["model-server", "--help"]);
+    for key in ["stream_chunks", "wrong_weights_rate", "limit=", "/control/stats"] {
+        assert!(out(&help).contains(key), "{key}");
+    }
+    for wrong in [
+        &["serve", "a", "--config", "b"][..],
+        &["serve"],
+        &["nothing"],
+        &["check"],
+        &["explain"],
+        &["table"],
+        &["completions", "none"],
+        &[],
+    ] {
         let output = run(wrong);
         assert_eq!(output.status.code(), Some(2), "{wrong:?}: {}", err(&output));
         assert!(output.stdout.is_empty(), "{wrong:?}");
@@ -127,7 +141,8 @@ async fn explain_says_what_a_request_would_get_and_why() {
     let hostile = holdfast.cli_json(&["explain", "--tenant", "a&tenant=acme", "--model", "s%00\n/"]).await;
     assert!(hostile["error"].is_string(), "{hostile}");
     let nobody = holdfast.cli(&["explain", "--model", "screen"]).await;
-    assert_eq!(nobody.status.code(), Some(1), "neither a tenant nor its header");
+    assert_eq!(nobody.status.code(), Some(2), "neither a tenant nor its header");
+    assert!(err(&nobody).contains("give --tenant or --header") && nobody.stdout.is_empty(), "{}", err(&nobody));
     let malformed = holdfast.cli(&["explain", "--header", "x-tenant", "--model", "screen"]).await;
     assert_eq!(malformed.status.code(), Some(2), "{}", err(&malformed));
 }
@@ -258,6 +273,14 @@ async fn an_admin_port_without_protection_does_not_start() {
     assert_eq!(proc.wait_exit(Duration::from_secs(10)).await.code(), Some(2));
     eventually("the reason", Duration::from_secs(5), async || proc.output().contains("16 characters").then_some(()))
         .await;
+    let checked = run(&["check", dir.join("c.yaml").to_str().unwrap()]);
+    assert_eq!(checked.status.code(), Some(2), "check refuses what serve refuses");
+    let told = err(&checked);
+    assert!(told.contains("listen.admin.token_file") && told.contains("16 characters"), "{told}");
+    std::fs::remove_file(dir.join("token")).unwrap();
+    let checked = run(&["check", dir.join("c.yaml").to_str().unwrap(), "--output", "json"]);
+    let told: Value = serde_json::from_slice(&checked.stdout).unwrap();
+    assert_eq!((&told["ok"], &told["faults"][0]["path"]), (&false.into(), &"listen.admin.token_file".into()), "{told}");
     let file = dir.join("open.yaml");
     std::fs::write(&file, "listen: { admin: \"0.0.0.0:7401\" }\n").unwrap();
     let checked = run(&["check", file.to_str().unwrap()]);

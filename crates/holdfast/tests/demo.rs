@@ -37,6 +37,11 @@ async fn every_scene_comes_out_as_told() {
     let output = demo.output();
     assert_eq!(status.code(), Some(0), "{output}");
     assert_eq!(output.matches("   => ").count(), 5, "{output}");
+    // From the end of the second scene to the first line of traffic in the fourth, nothing but the third adds to what is counted.
+    let third = output.split("A request that cannot wait").nth(1).unwrap();
+    assert!(third.contains("=> refused after"), "{output}");
+    let next = third.lines().find(|line| line.contains(" requests, ")).unwrap();
+    assert!(!next.contains("no_holder"), "what was refused on purpose is no error: {next}");
     assert!(output.contains("wrong versions: 0\n") && output.contains("What to try next"), "{output}");
     assert!(!output.contains('\u{1b}'), "no terminal, no control characters: {output}");
     assert_eq!(entries(temp.path()), 0, "files are left");

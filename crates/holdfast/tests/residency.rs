@@ -142,6 +142,7 @@ async fn a_tenant_that_would_rather_be_shed_is_never_kept_waiting() {
     let begun = Instant::now();
     let answer = fleet.ask("2").await;
     assert!(is_shed(&answer, "no_holder"), "{answer:?}");
+    assert!(answer.text().contains("(shed)"), "{answer:?}");
     assert!(begun.elapsed() < Duration::from_millis(1500), "{:?}", begun.elapsed());
     eventually("the load that the refusal began", PATIENCE, async || {
         let answer = fleet.ask("2").await;
@@ -237,8 +238,27 @@ async fn loads_that_fail_back_off_and_the_version_is_served_once_they_do_not() {
     let missing = fleet.replica("r1").await["missing"].clone();
     assert!(missing[0]["why"].as_str().unwrap().contains("the disk is on fire"), "{missing}");
     assert_eq!(fleet.infer("acme").await.expect(200).header("x-holdfast-version"), "1", "others are served meanwhile");
+    // Nobody waits for the next attempt, and what is foretold is what is told.
+    let mut refused = fleet.ask_within("2", "20000").await;
+    eventually("three failures in a row", PATIENCE, async || {
+        let begun = Instant::now();
+        refused = fleet.ask_within("2", "20000").await;
+        assert!(is_shed(&refused, "no_holder"), "{refused:?}");
+        (begun.elapsed() < Duration::from_millis(500)).then_some(())
+    })
+    .await;
+    assert!(refused.text().contains("(backoff)"), "{refused:?}");
+    let told = fleet.gateway.admin_get("/v1/explain?tenant=acme&model=screen&version=2").await;
+    assert!(told["now"].as_str().unwrap().contains("at once 503 no_holder, retry after"), "{told}");
+    let member = &told["subset"][0];
+    assert_eq!((&member["state"], &member["reason"]), (&json!("missing"), &json!("backoff")), "{told}");
+    assert!(member["why"].as_str().unwrap().contains("the disk is on fire"), "{told}");
+    assert!(member["retry_in_seconds"].as_u64().unwrap() <= 60 && member["failures"].as_u64().unwrap() >= 3, "{told}");
     fleet.servers[0].faults(&json!({})).await;
-    let _ = fleet.ask("2").await.expect(200);
+    eventually("the next attempt", Duration::from_secs(60), async || {
+        (fleet.ask("2").await.status == 200).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]

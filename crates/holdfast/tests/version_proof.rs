@@ -84,6 +84,13 @@ async fn an_answer_that_names_another_model_does_not_pass() {
     assert!(!answer.text().contains("screen-9"), "{}", answer.text());
     let next = gateway.infer("acme", INFER, &probe()).await;
     assert!(is_shed(&next, "no_holder"), "no other replica of the subset: {next:?}");
+    let retry: u64 = next.header("retry-after").parse().unwrap();
+    assert!((15..=30).contains(&retry), "until it is asked for a proof again: {next:?}");
+    let told = gateway.admin_get("/v1/explain?tenant=acme&model=screen").await;
+    assert!(told["now"].as_str().unwrap().contains("at once 503 no_holder, retry after"), "{told}");
+    let member = &told["subset"][0];
+    assert_eq!((&member["state"], &member["reason"]), (&json!("quarantined"), &json!("quarantined")), "{told}");
+    assert!((10..=30).contains(&member["retry_in_seconds"].as_u64().unwrap()), "{told}");
     assert_eq!(stub.executions(), 1);
 }
 

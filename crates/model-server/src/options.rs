@@ -42,13 +42,13 @@ pub struct Options {
     /// Stop a load when the client that asked for it leaves; without it the load goes on
     #[arg(long)]
     pub loads_end_with_client: bool,
-    /// Fault from the start, KEY=VALUE or a JSON object as for POST /control/faults; may be repeated
+    /// Fault from the start, KEY=VALUE or a JSON object as for POST /control/faults; may be repeated, keys below
     #[arg(long, value_name = "FAULT")]
     pub fault: Vec<String>,
     /// Seed of the draws for faults that meet a share of requests
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Do not serve /control/stats and /control/faults
+    /// Do not serve /control/faults and /control/stats (what was served)
     #[arg(long)]
     pub no_control: bool,
     /// File to write the port to, once the server listens
@@ -100,9 +100,9 @@ impl FromStr for Wish {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (name, version) = text.split_once(':').map_or((text, None), |(name, version)| (name, Some(version)));
-        ModelName::check(name).map_err(|why| format!("model {name:?} {why}"))?;
+        ModelName::check(name).map_err(|why| format!("the model name {why}"))?;
         if let Some(version) = version {
-            Version::check(version).map_err(|why| format!("version {version:?} {why}"))?;
+            Version::check(version).map_err(|why| format!("the version {why}"))?;
         }
         Ok(Self { name: name.to_owned(), version: version.map(str::to_owned) })
     }

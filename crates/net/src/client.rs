@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -111,6 +111,7 @@ pub struct ReplicaPool<B> {
     turns: Arc<Semaphore>,
     most: AtomicU32,
     waiting: AtomicUsize,
+    opened: AtomicU64,
     tasks: Tasks,
 }
 
@@ -151,6 +152,7 @@ where
             turns: Arc::new(Semaphore::new(most.max(1) as usize)),
             most: AtomicU32::new(most.max(1)),
             waiting: AtomicUsize::new(0),
+            opened: AtomicU64::new(0),
             tasks,
         })
     }
@@ -164,6 +166,12 @@ where
         } else {
             self.turns.forget_permits((before - most) as usize);
         }
+    }
+
+    /// How many connections have been opened so far.
+    #[must_use]
+    pub fn opened(&self) -> u64 {
+        self.opened.load(Ordering::Relaxed)
     }
 
     /// Whether a request would have its turn at once.
@@ -241,6 +249,7 @@ where
         connect: Duration,
     ) -> Result<ReplicaConn<B>, Checkout> {
         let place = Place::take(&self.connector);
+        self.opened.fetch_add(1, Ordering::Relaxed);
         let stream = self.connector.connect(connect).await?;
         let handshake = http1::Builder::new().max_buf_size(256 * 1024).handshake(TokioIo::new(stream)).await;
         let (sender, conn) = handshake.map_err(io::Error::other)?;

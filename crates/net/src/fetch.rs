@@ -74,6 +74,12 @@ impl Fetch {
         self
     }
 
+    /// How many connections have been opened so far: a new one where one was kept means that the server may have been started anew.
+    #[must_use]
+    pub fn opened(&self) -> u64 {
+        self.pool.opened()
+    }
+
     /// One exchange. A kept connection that turns out to be dead is replaced once, if nothing of the request can have been read.
     ///
     /// # Errors

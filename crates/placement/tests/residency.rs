@@ -163,9 +163,10 @@ fn failed_loads_go_to_the_next_candidate_and_back_off_exponentially() {
     let mut w = world(1, 4, 1);
     let waiter = w.want(0, &[0], secs(60));
     let mut waits = Vec::new();
-    for _ in 0..5 {
+    for failures in 1..=5 {
         w.fail_load(0, false);
         let failed = w.now;
+        assert_eq!(w.outcome(waiter).is_some(), failures >= 3, "it waits for two attempts more, and no longer");
         while w.loading().is_empty() {
             w.now = w.machine.next_deadline().expect("the back-off ends");
             w.event(Event::Tick);
@@ -175,8 +176,71 @@ fn failed_loads_go_to_the_next_candidate_and_back_off_exponentially() {
     assert_eq!(waits, [1, 2, 4, 8, 16]);
     let failing = |a: &&Alarm| matches!(a, Alarm::LoadFailing { failures: 3, .. });
     assert_eq!(w.alarms().iter().filter(failing).count(), 1);
+    assert_eq!(w.shed(waiter), Some((secs(4), Shed::Backoff)));
     w.settle(secs(1));
-    assert_eq!(w.outcome(waiter), Some(Outcome::Ready(r(0))));
+    assert!(w.holds(0, 0), "the attempts go on without it");
+}
+
+/// One replica on which loads of version 0 have failed this many times in a row; nobody waits.
+fn failing(w: &mut World, replica: u32, times: u32) {
+    let waiter = w.want(0, &[replica], secs(300));
+    for attempt in 1..=times {
+        w.fail_load(replica, false);
+        if attempt < times {
+            w.advance(secs(1 << (attempt - 1)));
+        }
+    }
+    w.event(Event::Cancel { waiter });
+}
+
+#[test]
+fn a_load_that_keeps_failing_is_not_waited_for_until_its_next_attempt() {
+    for (failures, kept) in [(1, true), (2, true), (3, false), (4, false)] {
+        let mut w = world(1, 4, 1);
+        failing(&mut w, 0, failures);
+        let waiter = w.want(0, &[0], secs(30));
+        let shed = (!kept).then_some((secs(1 << (failures - 1)), Shed::Backoff));
+        assert_eq!(w.shed(waiter), shed, "after {failures} failures");
+    }
+    let mut w = world(1, 4, 1);
+    failing(&mut w, 0, 3);
+    w.advance(secs(3));
+    let early = w.want(0, &[0], secs(30));
+    assert_eq!(w.shed(early), Some((secs(1), Shed::Backoff)), "what remains of 4 s");
+    w.advance(secs(1));
+    assert_eq!(w.loading(), [(0, 0)], "the attempt that it was told of");
+    let waits = w.want(0, &[0], secs(30));
+    assert_eq!(w.outcome(waits), None, "an attempt runs");
+    w.fail_load(0, false);
+    assert_eq!(w.shed(waits), Some((secs(8), Shed::Backoff)), "and has failed");
+    w.advance(secs(8));
+    w.settle(secs(1));
+    let served = w.want(0, &[0], secs(30));
+    assert_eq!(w.outcome(served), Some(Outcome::Ready(r(0))));
+}
+
+#[test]
+fn one_candidate_that_may_still_load_is_enough_to_wait() {
+    let mut w = world(2, 4, 2);
+    failing(&mut w, 0, 3);
+    w.want(1, &[1], secs(60));
+    let queued = w.want(0, &[0, 1], secs(30));
+    assert_eq!(w.outcome(queued), None, "the other candidate has no free slot yet");
+    w.finish(0);
+    assert_eq!(w.loading(), [(1, 0)]);
+    w.fail_load(1, false);
+    assert_eq!(w.outcome(queued), None, "it has failed there once only");
+    w.event(Event::ReplicaDown { replica: r(1) });
+    assert_eq!(w.shed(queued), Some((secs(4), Shed::Backoff)), "nobody is left who might load it now");
+}
+
+#[test]
+fn of_several_that_fail_the_next_attempt_counts() {
+    let mut w = world(2, 4, 1);
+    failing(&mut w, 0, 4);
+    failing(&mut w, 1, 3);
+    let waiter = w.want(0, &[0, 1], secs(30));
+    assert_eq!(w.shed(waiter), Some((secs(4), Shed::Backoff)));
 }
 
 #[test]

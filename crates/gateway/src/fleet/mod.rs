@@ -57,6 +57,8 @@ pub struct FleetChange {
     pub added: Vec<Arc<Replica>>,
     /// Replicas that are not configured any more, until [`Fleet::retire`] still as they were.
     pub removed: Vec<Arc<Replica>>,
+    /// Replicas of pools in which the names or the proofs of a version have changed: nothing that was proved of them holds any more.
+    pub reprove: Vec<ReplicaIx>,
     /// Versions that are gone.
     pub removed_versions: Vec<VersionIx>,
 }
@@ -93,15 +95,21 @@ impl Fleet {
                 pool.replicas.iter().map(|r| self.configure_replica(&mut names, pool, r, now, &mut change)).collect();
             live_replicas.extend(replicas.iter().map(|r| r.ix));
             let mut versions = Vec::new();
+            let mut proofs_stand = true;
             for model in config.models.iter().filter(|m| m.pool == pool.name) {
                 for version in &model.versions {
                     let fresh = VersionIx(names.fresh());
                     let key = (pool.name.clone(), model.name.clone(), version.version.clone());
                     let version_ix = *names.versions.entry(key).or_insert(fresh);
                     let facts = Arc::new(VersionFacts::new(version_ix, pool, model, version));
+                    let before = self.versions.read().get(&version_ix).cloned();
+                    proofs_stand &= before.is_none_or(|before| facts.is_proved_by(&before));
                     live_versions.insert(version_ix, facts.clone());
                     versions.push(facts);
                 }
+            }
+            if !proofs_stand {
+                change.reprove.extend(replicas.iter().map(|r| r.ix));
             }
             pools.push(Arc::new(Pool::new(ix, pool, replicas, versions)));
         }

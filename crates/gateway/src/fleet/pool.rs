@@ -74,6 +74,15 @@ impl VersionFacts {
         self.upstream_model == name && (self.upstream_version.is_empty() || self.upstream_version == version)
     }
 
+    /// Whether what was proved of the other holds for this one too.
+    #[must_use]
+    pub fn is_proved_by(&self, other: &Self) -> bool {
+        self.upstream_model == other.upstream_model
+            && self.upstream_version == other.upstream_version
+            && self.digest == other.digest
+            && self.golden == other.golden
+    }
+
     /// The version that an answer must name: the one that was asked for, or where the replica is asked by name only, the client's.
     #[must_use]
     pub fn answer_version(&self) -> &str {
@@ -118,6 +127,12 @@ impl Pool {
     #[must_use]
     pub fn version(&self, model: &ModelName, version: &Version) -> Option<&Arc<VersionFacts>> {
         self.versions.get(*self.by_client.get(&(model.clone(), version.clone()))?)
+    }
+
+    /// Whether some version of it declares what proves it.
+    #[must_use]
+    pub fn has_proofs(&self) -> bool {
+        self.versions.iter().any(|v| v.digest.is_some() || !v.golden.is_empty())
     }
 
     /// What is configured of one of its replicas.

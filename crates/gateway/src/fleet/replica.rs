@@ -36,6 +36,8 @@ pub struct Replica {
     pub authority: HeaderValue,
     /// For probes, loads and everything else off the request path.
     pub fetch: Fetch,
+    /// For polls alone, so that a new connection of theirs tells of a server that was started anew.
+    pub probe: Fetch,
     /// Asks for a poll at once.
     pub refresh: Notify,
     connector: Arc<Connector>,
@@ -81,6 +83,7 @@ impl Replica {
             endpoint: replica.endpoint.clone(),
             stamp: header(replica.name.as_str()),
             authority: header(&authority),
+            probe: Fetch::new(control_connector.clone(), &authority, control.clone()),
             fetch: Fetch::new(control_connector, &authority, control.clone()),
             refresh: Notify::new(),
             workers: workers.iter().map(|tasks| ReplicaPool::new(connector.clone(), most, tasks.clone())).collect(),

@@ -21,8 +21,8 @@ use tokio::sync::{Notify, oneshot};
 use holdfast_config::{Config, MemoryPolicy};
 use holdfast_net::Tasks;
 use holdfast_placement::residency::{
-    Alarm, Effect, Event, Mode, Op, Outcome, ReplicaIx, ReplicaSpec, Report, Residency, Settings, VersionIx,
-    VersionSpec, WaiterId,
+    Alarm, Effect, Event, Forecast, Mode, Op, Outcome, Prospect, ReplicaIx, ReplicaSpec, Report, Residency, Settings,
+    Shed, VersionIx, VersionSpec, WaiterId,
 };
 use holdfast_telemetry::{Clock, GatewayMetrics};
 use holdfast_types::{Mono, Version};
@@ -154,10 +154,10 @@ impl Driver {
         let (send, receive) = oneshot::channel();
         self.state.lock().waiters.insert(waiter, send);
         let mut guard = WaiterGuard(Some(waiter), self);
-        self.apply(Event::Want { waiter, version, candidates, deadline });
+        self.apply(Event::Want { waiter, version, candidates: candidates.clone(), deadline });
         let outcome = receive.await.ok();
         guard.0 = None;
-        outcome
+        outcome.map(|outcome| self.until_release(outcome, version, &candidates))
     }
 
     /// A replica answered that it does not hold what it was believed to hold. What is true is asked at once.
@@ -170,6 +170,25 @@ impl Driver {
         if let Some(replica) = self.fleet.replica(replica) {
             replica.refresh.notify_one();
         }
+    }
+
+    /// What [`Driver::want`] would come to, without changing anything. Not for the request path.
+    #[must_use]
+    pub fn forecast(&self, version: VersionIx, candidates: &[ReplicaIx], budget: Duration) -> Forecast {
+        let machine = self.state.lock().machine.clone();
+        let mut forecast = machine.forecast(Clock::now(), version, candidates, budget, &self.fleet);
+        forecast.answer = forecast.answer.map(|outcome| self.until_release(outcome, version, candidates));
+        forecast
+    }
+
+    /// How a version stands on a replica. Not for the request path.
+    #[must_use]
+    pub fn prospect(&self, replica: ReplicaIx, version: VersionIx) -> Prospect {
+        let mut prospect = self.state.lock().machine.prospect(Clock::now(), replica, version, &self.fleet);
+        if prospect.hindered == Some(Shed::Quarantined) {
+            prospect.retry = self.quarantines.next_proof(version, &[replica]);
+        }
+        prospect
     }
 
     /// A copy of the machine's state.
@@ -218,6 +237,10 @@ impl Driver {
                 };
                 self.apply(Event::SetReplica { replica: replica.ix, spec });
             }
+        }
+        for replica in &change.reprove {
+            self.apply(Event::ObservationLost { replica: *replica });
+            self.refresh(*replica);
         }
         change
     }

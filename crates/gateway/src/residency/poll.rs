@@ -10,6 +10,7 @@ use holdfast_config::Residency;
 use holdfast_placement::health::{HealthEvent, Transition};
 use holdfast_placement::residency::{Event, VersionIx};
 use holdfast_telemetry::Clock;
+use holdfast_types::Mono;
 
 use super::server::{self, CallError};
 use super::{Driver, verify};
@@ -38,7 +39,7 @@ impl Driver {
     }
 
     async fn poll_once(&self, pool: &Pool, replica: &Arc<Replica>) {
-        let started = Clock::now();
+        let (started, opened) = (Clock::now(), replica.probe.opened());
         let timeout = pool.config.health.timeout;
         let observed = match pool.config.residency {
             Residency::Repository => from_index(pool, &self.fleet.retired(&pool.name), replica, timeout).await,
@@ -47,8 +48,13 @@ impl Driver {
         match observed {
             Ok(held) => {
                 replica.set_error(None);
+                let known = replica.last_poll() != Mono::ZERO;
                 replica.polled(Clock::now());
                 self.seen(replica, HealthEvent::ProbeOk);
+                if known && replica.probe.opened() != opened && pool.has_proofs() {
+                    // The kept connection was gone: it may be another process, with other weights under the same names.
+                    self.apply(Event::ObservationLost { replica: replica.ix });
+                }
                 if replica.usable() {
                     self.apply(Event::Observed { replica: replica.ix, started, held });
                 }
@@ -63,6 +69,10 @@ impl Driver {
 
     /// Tells a replica's health what was seen, and the machine what followed from it.
     pub fn seen(&self, replica: &Replica, event: HealthEvent) {
+        if event == HealthEvent::TransportError {
+            // It may have been started anew: what it holds is asked at once.
+            replica.refresh.notify_one();
+        }
         match replica.note(Clock::now(), event) {
             Some(Transition::Ejected) => {
                 tracing::warn!(pool = %replica.pool, replica = %replica.name, error = replica.last_error(), "replica is down");
@@ -98,7 +108,7 @@ async fn from_index(
     replica: &Replica,
     timeout: Duration,
 ) -> Result<Vec<VersionIx>, CallError> {
-    let entries = server::index(&replica.fetch, timeout).await?;
+    let entries = server::index(&replica.probe, timeout).await?;
     let live = entries.iter().flat_map(|(name, version)| pool.matching(name, version));
     let leaving = retired.iter().filter(|v| entries.iter().any(|(name, version)| v.is_called(name, version)));
     let mut held: Vec<VersionIx> = live.chain(leaving).map(|v| v.ix).collect();
@@ -112,7 +122,7 @@ async fn from_versions(pool: &Pool, replica: &Replica, timeout: Duration) -> Res
     let mut held = Vec::new();
     for (model, version) in declared {
         let Some(facts) = pool.version(model, version) else { continue };
-        if server::is_ready(&replica.fetch, &facts.upstream_model, &facts.upstream_version, timeout).await? {
+        if server::is_ready(&replica.probe, &facts.upstream_model, &facts.upstream_version, timeout).await? {
             held.push(facts.ix);
         }
     }

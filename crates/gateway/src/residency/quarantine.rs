@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use holdfast_placement::residency::{Event, ReplicaIx, VersionIx};
+use holdfast_placement::residency::{Event, Outcome, ReplicaIx, Shed, VersionIx};
 use holdfast_telemetry::Clock;
 use holdfast_types::{Invariant, Mono};
 
@@ -48,6 +48,13 @@ impl Quarantines {
         all.iter().filter(|((r, _), e)| *r == replica && due(e)).map(|((_, v), _)| *v).collect()
     }
 
+    /// How long until the next of these replicas is asked for a proof again. None: the version is quarantined on none of them.
+    pub(super) fn next_proof(&self, version: VersionIx, replicas: &[ReplicaIx]) -> Option<Duration> {
+        let all = self.0.lock();
+        let next = replicas.iter().filter_map(|replica| all.get(&(*replica, version))?.until).min()?;
+        Some(next.since(Clock::now()))
+    }
+
     fn asked(&self, replica: ReplicaIx, version: VersionIx, proven: bool) -> bool {
         let now = Clock::now();
         let mut all = self.0.lock();
@@ -68,6 +75,13 @@ impl Driver {
         self.quarantines.begin(replica, version);
         self.alarms.note(&self.fleet, "wrong_version_served", replica, Some(version), why.clone());
         self.apply(Event::Quarantine { replica, version, why });
+    }
+
+    /// Puts in when a quarantine may end: the machine does not know, as it is told of the release alone.
+    pub(super) fn until_release(&self, outcome: Outcome, version: VersionIx, candidates: &[ReplicaIx]) -> Outcome {
+        let Outcome::Shed { retry_after, why: Shed::Quarantined } = outcome else { return outcome };
+        let next = self.quarantines.next_proof(version, candidates).unwrap_or_default();
+        Outcome::Shed { retry_after: next.max(retry_after), why: Shed::Quarantined }
     }
 
     pub(super) fn due_for_release(&self, replica: ReplicaIx) -> Vec<VersionIx> {

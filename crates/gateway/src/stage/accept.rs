@@ -7,6 +7,7 @@ use http::request::Parts;
 use http::{HeaderMap, Method, Version};
 
 use holdfast_codec::framing::HeadLimits;
+use holdfast_codec::framing::{Violation, imitates_length};
 use holdfast_codec::oip::{ModelOp, Target};
 use holdfast_types::{Failure, FailureKind};
 
@@ -46,6 +47,14 @@ pub fn accept<'p>(parts: &'p Parts, has_body: bool, settings: &Settings) -> Resu
     }
     if parts.version == Version::HTTP_2 && !fits(parts, &settings.head_limits) {
         return Err(Failure::new(FailureKind::TooLarge, "the request head is too large").with_status(431));
+    }
+    // HTTP/1.1 heads have been looked at byte by byte; those of HTTP/2 become HTTP/1.1 heads towards the replica.
+    let h2 = parts.version >= http::Version::HTTP_2;
+    if h2 && parts.headers.keys().any(|name| name.as_str().len() >= 13 && imitates_length(name.as_str().as_bytes())) {
+        return Err(Failure::new(FailureKind::BadRequest, Violation::LookAlike.to_string()));
+    }
+    if h2 && parts.uri.path_and_query().is_some_and(|p| !p.as_str().is_ascii()) {
+        return Err(Failure::new(FailureKind::BadRequest, Violation::RequestLine.to_string()));
     }
     if parts.method == Method::CONNECT {
         return Err(method_not_allowed());

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use holdfast_decide::Unavailable;
 use holdfast_placement::choose::{Candidate, Choice, choose};
-use holdfast_placement::residency::{Outcome, ReplicaIx};
+use holdfast_placement::residency::{Outcome, ReplicaIx, Shed};
 use holdfast_telemetry::Clock;
 use holdfast_types::{Failure, FailureKind, Mono};
 
@@ -68,7 +68,7 @@ pub async fn dispatch(
     }
 }
 
-fn busy() -> Failure {
+pub(crate) fn busy() -> Failure {
     Failure::new(FailureKind::Overloaded, "every replica that holds the version is at its bound")
         .retry_in(Duration::from_secs(1))
 }
@@ -150,10 +150,6 @@ async fn wait(
     tried: &mut Tried,
     deadline: Mono,
 ) -> Result<(), Failure> {
-    let nobody = || {
-        Failure::new(FailureKind::NoHolder, "no replica of the subset can serve the version")
-            .retry_in(Duration::from_secs(1))
-    };
     tried.waits += 1;
     if candidates.is_empty() || tried.waits > WAITS {
         return Err(tried.last.take().unwrap_or_else(nobody));
@@ -170,17 +166,34 @@ async fn wait(
     let outcome = gateway.driver.want(version, candidates, until).await;
     drop(waiting);
     exchange.wait += Clock::now().since(begun);
-    match outcome {
-        Some(Outcome::Ready(_)) => Ok(()),
-        Some(Outcome::Shed { retry_after, why }) => {
-            let detail =
-                format!("no replica of the subset holds the version within the request's budget ({})", why.as_str());
-            Err(Failure::new(FailureKind::NoHolder, detail).retry_in(retry_after))
-        }
-        Some(Outcome::Failed { .. }) => {
-            Err(Failure::new(FailureKind::NoHolder, "the version cannot be loaded at present")
-                .retry_in(Duration::from_secs(5)))
-        }
+    match outcome.map(|outcome| refusal(outcome, unavailable)) {
+        Some(None) => Ok(()),
+        Some(Some(failure)) => Err(failure),
         None => Err(nobody()),
+    }
+}
+
+pub(crate) fn nobody() -> Failure {
+    Failure::new(FailureKind::NoHolder, "no replica of the subset can serve the version")
+        .retry_in(Duration::from_secs(1))
+}
+
+/// What a client is told after a wait. None: there is a holder.
+pub(crate) fn refusal(outcome: Outcome, unavailable: Unavailable) -> Option<Failure> {
+    let failure = |detail: String, retry| Some(Failure::new(FailureKind::NoHolder, detail).retry_in(retry));
+    match outcome {
+        Outcome::Ready(_) => None,
+        Outcome::Shed { retry_after, why } => {
+            let why = match (unavailable, why) {
+                // It had no time because its tenant will not wait, not because it brought too little.
+                (Unavailable::Shed, Shed::Budget | Shed::Deadline) => "shed",
+                _ => why.as_str(),
+            };
+            failure(
+                format!("no replica of the subset holds the version within the request's budget ({why})"),
+                retry_after,
+            )
+        }
+        Outcome::Failed { .. } => failure("the version cannot be loaded at present".to_owned(), Duration::from_secs(5)),
     }
 }

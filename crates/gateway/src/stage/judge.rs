@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use http::header::{CONTENT_ENCODING, RETRY_AFTER};
+use http::header::{CONTENT_ENCODING, RETRY_AFTER, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, Response};
 use http_body::Body;
 use hyper::body::Incoming;
@@ -83,8 +83,8 @@ impl One<'_> {
     async fn success(self, response: Response<Incoming>, conn: ReplicaConn<UpstreamBody>) -> Result<Attempt, Failure> {
         let (parts, incoming) = response.into_parts();
         let Some(state) = self.exchange.resolution.as_ref().map(|r| r.state.clone()) else { return Err(overdue()) };
-        let encoded = parts.headers.get(CONTENT_ENCODING).is_some_and(|e| e != "identity");
-        if encoded && state.pool.config.upstream.answer != holdfast_config::AnswerCheck::None {
+        let looks = state.pool.config.upstream.answer != holdfast_config::AnswerCheck::None;
+        if looks && is_encoded(&parts.headers) {
             self.count("bad_answer");
             return Err(broken("the replica compressed its answer although it was asked not to"));
         }
@@ -92,11 +92,8 @@ impl One<'_> {
         if self.head.op != ModelOp::Infer {
             return self.metadata(parts, incoming, conn).await;
         }
-        let json = parts.headers.get(oip::JSON_LENGTH_HEADER).map(|v| v.to_str().ok().and_then(|t| t.parse().ok()));
-        let json = match json {
-            Some(None) => return Err(broken("the replica's inference-header-content-length is malformed")),
-            Some(length) => length,
-            None => None,
+        let Ok(json) = json_length(&parts.headers) else {
+            return Err(broken("the replica's inference-header-content-length is malformed"));
         };
         let reading = Reading::new(state, json);
         let held = hold(incoming, reading, self.head.answer_head, self.until).await;
@@ -199,5 +196,26 @@ impl One<'_> {
 /// `Retry-After` in seconds. Dates are not used between machines whose clocks may differ.
 fn retry_after(fields: &HeaderMap) -> Option<Duration> {
     let text = fields.get(RETRY_AFTER)?.to_str().ok()?;
-    text.trim().parse().ok().map(Duration::from_secs)
+    // A replica cannot send clients away for longer than this.
+    text.trim().parse().ok().map(|seconds: u64| Duration::from_secs(seconds.min(60)))
+}
+
+/// Whether any coding but `identity` and `chunked` lies over an answer's bytes. Every field and every member of it counts.
+fn is_encoded(fields: &HeaderMap) -> bool {
+    let plain = |value: &HeaderValue, allowed: &[u8]| {
+        value.as_bytes().split(|b| *b == b',').all(|coding| coding.trim_ascii().eq_ignore_ascii_case(allowed))
+    };
+    !fields.get_all(CONTENT_ENCODING).iter().all(|value| plain(value, b"identity"))
+        || !fields.get_all(TRANSFER_ENCODING).iter().all(|value| plain(value, b"chunked"))
+}
+
+/// How many bytes of an answer are JSON, if not all: one field of digits only.
+fn json_length(fields: &HeaderMap) -> Result<Option<u64>, ()> {
+    let mut values = fields.get_all(oip::JSON_LENGTH_HEADER).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    let text = value.to_str().map_err(|_| ())?;
+    if values.next().is_some() || text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(());
+    }
+    text.parse().map(Some).map_err(|_| ())
 }

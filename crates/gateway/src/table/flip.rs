@@ -236,7 +236,7 @@ impl Tables {
         };
         let taken = offered.and_then(|loaded| self.adopt(loaded, number));
         let Err(faults) = taken else { return };
-        tracing::error!(revision = number.0, %faults, "the configuration is refused; the last good one stays in force");
+        tracing::error!(config_revision = number.0, %faults, "the configuration is refused; the last good one stays in force");
         self.state.lock().failed = Some(Failed { revision: number, wall_millis: Clock::wall_millis(), faults });
         self.metrics.config_refused(number);
     }
@@ -244,6 +244,9 @@ impl Tables {
     fn adopt(&self, loaded: Loaded, number: Revision) -> Result<(), String> {
         check_fit(&loaded.config).map_err(|e| e.to_string())?;
         let old = self.current.load_full();
+        if loaded.config.pools.is_empty() && !old.config.pools.is_empty() {
+            return Err("the file has no pools any more; an emptied file is taken for a mistake".to_owned());
+        }
         let Plan { effective, pending, input } = plan(&loaded.config, Some(&old.config), &pins_of(&old.snapshot));
         let revision = Revision(old.snapshot.revision().0 + 1);
         let (table, change) =

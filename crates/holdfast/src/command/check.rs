@@ -1,44 +1,65 @@
 //! `holdfast check`.
 
+use holdfast_config::Loaded;
 use serde_json::json;
 
 use super::Failure;
 use crate::cli::{CheckArgs, Output};
 use crate::config_file::{self, ConfigError};
-use crate::output;
+use crate::output::{self, counted};
+use crate::token;
 
 /// Checks a file and prints what is wrong with it.
 pub fn run(args: &CheckArgs) -> Result<(), Failure> {
-    let result = config_file::read(&args.file);
-    if let Ok(loaded) = &result
-        && let Err(error) = holdfast_gateway::check_fit(&loaded.config)
-    {
-        if args.output == Output::Json {
-            let fault = json!({ "file": args.file, "path": "pools", "reason": error.to_string() });
-            output::say(&json!({ "ok": false, "faults": [fault], "total": 1 }).to_string());
-        }
-        return Err(Failure::wrong(format!("{}: {error}", args.file.display())));
-    }
-    match (result, args.output) {
-        (Ok(loaded), Output::Table) => {
-            if !loaded.warnings.is_empty() {
-                output::complain(&format!("warnings:\n{}", loaded.warnings));
+    let name = args.file.display();
+    match (config_file::read(&args.file), args.output) {
+        (Ok(loaded), form) => {
+            let beyond = beyond(&loaded);
+            if !beyond.is_empty() {
+                return Err(refuse(args, &beyond));
             }
-            let config = &loaded.config;
-            let counts =
-                [(config.pools.len(), "pools"), (config.models.len(), "models"), (config.tenants.len(), "tenants")];
-            let counts: Vec<String> = counts.iter().map(|(n, what)| format!("{n} {what}")).collect();
-            output::say(&format!("{}: good ({})", args.file.display(), counts.join(", ")));
-            Ok(())
-        }
-        (Ok(loaded), Output::Json) => {
-            output::say(&json!({ "ok": true, "faults": [], "total": 0, "warnings": loaded.warnings }).to_string());
+            match form {
+                Output::Table => praise(args, &loaded),
+                Output::Json => {
+                    let told = json!({ "ok": true, "faults": [], "total": 0, "warnings": loaded.warnings });
+                    output::say(&told.to_string());
+                }
+            }
             Ok(())
         }
         (Err(ConfigError::Faults(faults)), Output::Json) => {
             output::say(&json!({ "ok": false, "faults": faults.listed, "total": faults.total }).to_string());
-            Err(Failure::wrong(format!("{}: {} faults", args.file.display(), faults.total)))
+            Err(Failure::wrong(format!("{name}: {}", counted(faults.total, "fault"))))
         }
         (Err(error), _) => Err(Failure::wrong(error.to_string())),
     }
+}
+
+/// What `serve` would refuse though the file itself is good: path and reason.
+fn beyond(loaded: &Loaded) -> Vec<(&'static str, String)> {
+    let fit = holdfast_gateway::check_fit(&loaded.config).err().map(|e| ("pools", e.to_string()));
+    let token = token::read(&loaded.config).err().map(|e| (token::PATH, e.to_string()));
+    fit.into_iter().chain(token).collect()
+}
+
+fn refuse(args: &CheckArgs, faults: &[(&str, String)]) -> Failure {
+    if args.output == Output::Json {
+        let listed = faults.iter().map(|(path, reason)| json!({ "file": args.file, "path": path, "reason": reason }));
+        let listed: Vec<_> = listed.collect();
+        output::say(&json!({ "ok": false, "faults": listed, "total": faults.len() }).to_string());
+    }
+    let lines = faults.iter().map(|(path, reason)| format!("{}: {path}: {reason}", args.file.display()));
+    Failure::wrong(lines.collect::<Vec<_>>().join("\n"))
+}
+
+fn praise(args: &CheckArgs, loaded: &Loaded) {
+    let (config, warnings) = (&loaded.config, &loaded.warnings);
+    let mut with = String::new();
+    if !warnings.is_empty() {
+        output::complain(&format!("warnings:\n{warnings}"));
+        with = format!(", with {}", counted(warnings.total, "warning"));
+    }
+    let counts = [(config.pools.len(), "pool"), (config.models.len(), "model"), (config.tenants.len(), "tenant")];
+    let counts = counts.map(|(number, what)| counted(number, what)).join(", ");
+    output::say(&format!("{}: good{with} ({counts})", args.file.display()));
 }

@@ -9,6 +9,9 @@ use crate::output;
 
 /// Asks the running gateway and prints what it says.
 pub fn run(args: &ExplainArgs) -> Result<(), Failure> {
+    if args.tenant.is_none() && args.headers.is_empty() {
+        return Err(Failure::wrong("whose request? give --tenant or --header"));
+    }
     let mut path = format!("/v1/explain?model={}", encoded(&args.model));
     if let Some(tenant) = &args.tenant {
         path.push_str(&format!("&tenant={}", encoded(tenant)));

@@ -1,6 +1,5 @@
 //! `holdfast serve`.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,16 +14,18 @@ use holdfast_telemetry::{
 };
 
 use super::{Failure, runtime};
-use crate::cli::ConfigArg;
+use crate::cli::ServeArgs;
 use crate::config_file;
 use crate::output;
+use crate::token;
 
 /// How long the last access records may take to be written.
 const FLUSH: Duration = Duration::from_secs(2);
 
 /// Runs the gateway until it is told to stop.
-pub fn run(args: &ConfigArg) -> Result<(), Failure> {
-    let loaded = config_file::read(&args.config).map_err(|e| Failure::wrong(e.to_string()))?;
+pub fn run(args: &ServeArgs) -> Result<(), Failure> {
+    let Some(path) = args.path() else { return Err(Failure::wrong("give the configuration file")) };
+    let loaded = config_file::read(path).map_err(|e| Failure::wrong(e.to_string()))?;
     let config = loaded.config;
     let guard = start_log(&config.log)?;
     if !loaded.warnings.is_empty() {
@@ -43,11 +44,10 @@ pub fn run(args: &ConfigArg) -> Result<(), Failure> {
     );
     let (access, writer) = start_access(&config.log, &metrics)?;
     let admin_token = admin_token(&config)?;
-    let path = args.config.clone();
-    let reload_path = args.config.clone();
+    let reload_path = path.to_owned();
     let options = Options {
         config,
-        config_path: path,
+        config_path: path.to_owned(),
         reload: Box::new(move || config_file::read(&reload_path).map_err(|e| e.to_string())),
         metrics,
         access,
@@ -134,25 +134,12 @@ fn start_access(log: &Log, metrics: &GatewayMetrics) -> Result<(AccessLog, Acces
 }
 
 fn admin_token(config: &Config) -> Result<Option<String>, Failure> {
-    let admin = &config.listen.admin;
-    let Some(file) = &admin.token_file else {
-        if admin.address.ip().is_loopback() {
-            tracing::warn!(address = %admin.address, "the admin port asks for no token; it is on loopback");
-        }
-        return Ok(None);
-    };
-    let token = read_token(file)?;
-    Ok(Some(token))
-}
-
-fn read_token(file: &Path) -> Result<String, Failure> {
-    let wrong = |why: String| Failure::wrong(format!("listen.admin.token_file {}: {why}", file.display()));
-    let text = std::fs::read_to_string(file).map_err(|e| wrong(e.to_string()))?;
-    let token = text.trim();
-    if token.len() < 16 {
-        return Err(wrong("a token has at least 16 characters".to_owned()));
+    let token = token::read(config).map_err(|e| Failure::wrong(format!("{}: {e}", token::PATH)))?;
+    let address = config.listen.admin.address;
+    if token.is_none() && address.ip().is_loopback() {
+        tracing::warn!(%address, "the admin port asks for no token; it is on loopback");
     }
-    Ok(token.to_owned())
+    Ok(token)
 }
 
 fn flush(writer: AccessWriter) {

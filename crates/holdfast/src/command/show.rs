@@ -55,7 +55,35 @@ pub fn replicas(args: &AdminArgs) -> Result<(), Failure> {
         ]
     });
     output::say(&output::table(&["pool", "replica", "state", "memory", "in flight", "loads", "holds"], lines));
+    let missing: Vec<String> = rows(&told["replicas"]).flat_map(missing_lines).collect();
+    if !missing.is_empty() {
+        output::say(&format!("\nmissing:\n{}", missing.join("\n")));
+    }
     Ok(())
+}
+
+/// The versions that a replica does not serve yet, and why.
+fn missing_lines(replica: &Value) -> impl Iterator<Item = String> {
+    rows(&replica["missing"]).map(|version| {
+        let name = format!("{}/{}", text(version, "model"), text(version, "version"));
+        let failures = version["failures"].as_u64().and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0);
+        let again = version["retry_in_seconds"].as_u64().filter(|seconds| *seconds > 0);
+        let mut known = vec![format!("{name} on {}", text(replica, "replica"))];
+        let tried = failures.map(|n| output::counted(n, "failure"));
+        let tried: Vec<String> = tried.into_iter().chain(again.map(|s| format!("again in {s} s"))).collect();
+        if !tried.is_empty() {
+            known.push(tried.join(", "));
+        }
+        let why = version["why"].as_str().filter(|why| !why.is_empty());
+        known.push(why.map_or_else(|| stage(replica, version), str::to_owned));
+        known.join(": ")
+    })
+}
+
+/// How far a version has come that nothing stands in the way of.
+fn stage(replica: &Value, version: &Value) -> String {
+    let is_it = |held: &&Value| held["model"] == version["model"] && held["version"] == version["version"];
+    rows(&replica["holds"]).find(is_it).map_or("waits for its turn".to_owned(), |held| text(held, "state"))
 }
 
 /// `holdfast table show`.
@@ -67,10 +95,11 @@ pub fn table(args: &AdminArgs) -> Result<(), Failure> {
     }
     output::say(&format!("revision                {}", text(&told, "revision")));
     output::say(&format!("oldest in flight        {}", text(&told, "oldest_revision_in_flight")));
-    output::say(&format!("configuration taken     {}", text(&told["config"], "revision")));
+    output::say(&format!("configuration in force  number {} since start", text(&told["config"], "revision")));
     let failed = &told["config"]["failed"];
     if !failed.is_null() {
-        let refused = format!("{} ({} s ago)", text(failed, "revision"), text(failed, "age_seconds"));
+        let refused =
+            format!("number {} since start ({} s ago)", text(failed, "revision"), text(failed, "age_seconds"));
         output::say(&format!("configuration refused   {refused}\n{}", text(failed, "faults")));
     }
     let restart: Vec<&str> = rows(&told["config"]["restart_needed"]).filter_map(Value::as_str).collect();

@@ -59,7 +59,7 @@ pub enum Shed {
     NoRoom,
     /// The thrash guard holds the present set stable.
     Thrashing,
-    /// Loads failed on every candidate and back off.
+    /// Loads failed on every candidate that could load, at least three times in a row or for good, and back off.
     Backoff,
 }
 

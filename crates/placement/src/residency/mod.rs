@@ -23,6 +23,7 @@
 
 mod effect;
 mod event;
+mod forecast;
 mod observe;
 mod ops;
 mod outlook;
@@ -43,6 +44,7 @@ pub use event::{
     Event, LoadError, MAX_CANDIDATES, MAX_TEXT, Mode, Op, PoolIx, Proof, ReplicaIx, ReplicaSpec, Settings, Usage,
     VersionIx, VersionSpec, WaiterId,
 };
+pub use forecast::{Forecast, Prospect};
 pub use report::{HoldingReport, MissingReport, QueuedReport, ReplicaReport, Report, State};
 
 use state::{Cx, Demand, History, InFlight, OpKind, Phase, Replica, VersionInfo};

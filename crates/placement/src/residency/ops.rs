@@ -12,8 +12,8 @@ use super::state::{Aim, Cx, Entry, InFlight, OpKind, Phase, cut};
 /// How soon to look again at what is blocked by requests in flight.
 pub(super) const RECHECK: Duration = Duration::from_millis(100);
 
-/// This many loads that failed in a row raise an alarm.
-const FAILURES_ALARM: u32 = 3;
+/// This many loads that failed in a row raise an alarm, and from then on no request waits for the next attempt.
+pub(super) const FAILURES_ALARM: u32 = 3;
 
 impl Residency {
     pub(super) fn entry_mut(&mut self, replica: ReplicaIx, version: VersionIx) -> Option<&mut Entry> {

@@ -1,5 +1,6 @@
 //! When could a candidate serve a version? What is known of each, and of all together.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use holdfast_types::Mono;
@@ -7,7 +8,7 @@ use holdfast_types::Mono;
 use super::Residency;
 use super::effect::Shed;
 use super::event::{ReplicaIx, VersionIx};
-use super::ops::RECHECK;
+use super::ops::{FAILURES_ALARM, RECHECK};
 use super::room::Room;
 use super::state::{Cx, OpKind, Phase};
 
@@ -25,6 +26,8 @@ pub(super) enum Outlook {
     Start(Vec<VersionIx>, Duration),
     /// Not now, because of a bound or a back-off; expected in this time.
     Later(Duration, Shed),
+    /// Loads have failed so often in a row that a request does not wait for the next attempt, which is in this time.
+    Failing(Duration),
     /// Not now, and nothing says when.
     Blocked,
     /// Not in any foreseeable time.
@@ -39,6 +42,8 @@ pub(super) struct View {
     pub(super) start: Option<(ReplicaIx, Vec<VersionIx>, Duration)>,
     pub(super) later: Option<(Duration, Shed)>,
     pub(super) blocked: bool,
+    /// The next attempt on a candidate where loads fail again and again.
+    pub(super) failing: Option<Duration>,
     never: Option<(Shed, Duration)>,
     /// A candidate that failed for good, if all that cannot serve failed for good.
     pub(super) failed: Option<ReplicaIx>,
@@ -48,7 +53,11 @@ impl View {
     /// No candidate can serve in any foreseeable time: why, and when to ask again.
     pub(super) fn hopeless(&self) -> Option<(Shed, Duration)> {
         let hope = self.ready.is_some() || self.coming.is_some() || self.start.is_some() || self.later.is_some();
-        if hope || self.blocked { None } else { Some(self.never.unwrap_or((Shed::NoReplica, Duration::ZERO))) }
+        if hope || self.blocked {
+            return None;
+        }
+        let failing = self.failing.map(|retry| (Shed::Backoff, retry));
+        Some(failing.or(self.never).unwrap_or((Shed::NoReplica, Duration::ZERO)))
     }
 
     /// The shortest time in which some candidate is expected to serve.
@@ -79,11 +88,15 @@ impl Residency {
                     }
                 }
                 Outlook::Later(eta, why) => view.later = Some(view.later.filter(|l| l.0 <= eta).unwrap_or((eta, why))),
+                Outlook::Failing(retry) => {
+                    all_permanent = false;
+                    view.failing = Some(view.failing.map_or(retry, |f| f.min(retry)));
+                }
                 Outlook::Blocked => view.blocked = true,
                 Outlook::Never { why, retry, permanent } => {
                     all_permanent &= permanent;
                     view.failed = permanent.then_some(replica).or(view.failed);
-                    view.never = view.never.max(Some((why, retry)));
+                    view.never = Some(view.never.map_or((why, retry), |n| weightier(n, (why, retry))));
                 }
             }
         }
@@ -91,7 +104,7 @@ impl Residency {
         view
     }
 
-    fn outlook(&self, cx: &Cx, demand: Option<u64>, replica: ReplicaIx, version: VersionIx) -> Outlook {
+    pub(super) fn outlook(&self, cx: &Cx, demand: Option<u64>, replica: ReplicaIx, version: VersionIx) -> Outlook {
         let never = |why| Outlook::Never { why, retry: Duration::ZERO, permanent: false };
         let Some(r) = self.replicas.get(&replica).filter(|r| r.up) else { return never(Shed::NoReplica) };
         let expected = self.expected_load(r.spec.pool, version);
@@ -118,6 +131,9 @@ impl Residency {
             let retry = past.retry_at.since(cx.now);
             if past.permanent {
                 return Outlook::Never { why: Shed::Backoff, retry, permanent: true };
+            }
+            if past.failures >= FAILURES_ALARM {
+                return Outlook::Failing(retry);
             }
             return Outlook::Later(retry.saturating_add(expected), Shed::Backoff);
         }
@@ -198,4 +214,9 @@ impl Residency {
     pub(super) fn recheck_soon(&mut self, now: Mono) {
         self.recheck_at(now.after(RECHECK));
     }
+}
+
+/// The reason that says more; of one reason, what ends first.
+fn weightier(a: (Shed, Duration), b: (Shed, Duration)) -> (Shed, Duration) {
+    if (a.0, Reverse(a.1)) >= (b.0, Reverse(b.1)) { a } else { b }
 }

@@ -57,7 +57,10 @@ impl Residency {
                 self.end_demand(cx, id, &Outcome::Ready(replica));
             } else if view.hopeless().is_some() {
                 let outcome = self.hopeless_outcome(&view, demand.version);
-                self.end_demand(cx, id, &outcome);
+                match view.failing {
+                    Some(_) => self.send_away(cx, id, &outcome),
+                    None => self.end_demand(cx, id, &outcome),
+                }
             } else if view.blocked && view.coming.is_none() {
                 self.recheck_soon(cx.now);
             }

@@ -5,6 +5,10 @@
 //!
 //! A request that is shed because its budget is too short leaves its demand behind for a while: else a version whose load takes longer
 //! than any budget would never be loaded.
+//!
+//! Nobody waits for an attempt after several that failed: while every candidate that could load backs off after its third failure in a row or
+//! a later one, requests are shed at once and told when the next attempt is. An attempt that runs is waited for, and ends the waits if it
+//! fails too.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -103,6 +107,9 @@ impl Residency {
         let budget = deadline.since(cx.now);
         if view.hopeless().is_some() {
             let outcome = self.hopeless_outcome(&view, demand.version);
+            if view.failing.is_some() {
+                self.keep_in_mind(id, cx.now);
+            }
             return self.answer(cx, waiter, outcome);
         }
         let in_time = |eta: Duration| eta <= budget;
@@ -194,6 +201,16 @@ impl Residency {
         let Some(demand) = self.remove_demand(id) else { return };
         for waiter in demand.waiters {
             wake(cx, waiter, outcome.clone());
+        }
+    }
+
+    /// Answers all waiters of a demand that is attempted again without them: whoever comes back then may find the version loaded.
+    pub(super) fn send_away(&mut self, cx: &mut Cx, id: u64, outcome: &Outcome) {
+        let Some(demand) = self.demands.get(&id).filter(|d| !d.waiters.is_empty()) else { return };
+        let waiters = demand.waiters.clone();
+        self.keep_in_mind(id, cx.now);
+        for waiter in waiters {
+            self.answer(cx, waiter, outcome.clone());
         }
     }
 
