@@ -350,3 +350,58 @@ async fn a_replica_that_says_ready_and_then_does_not_know_the_version_costs_nobo
     })
     .await;
 }
+
+/// A fleet of one server whose version 1 is proved by a known answer.
+async fn proved_fleet() -> Fleet {
+    let known = judgements(2).await;
+    let fleet = Fleet::start((1, &["--load-all"]), 2, acme(1), |config| {
+        let golden = json!([{"input": probe(), "output": {"outputs": known["1"]}, "tolerance": 0.0001}]);
+        config["models"][0]["versions"][0]["golden"] = golden;
+    })
+    .await;
+    fleet.wait_held("1", 1).await;
+    assert_eq!(fleet.infer("acme").await.status, 200);
+    fleet
+}
+
+async fn wait_quarantined(fleet: &Fleet) {
+    eventually("the version in quarantine", PATIENCE, async || {
+        let row = fleet.replica("r1").await;
+        let held = row["holds"].as_array().unwrap().iter().find(|h| h["version"] == "1").cloned()?;
+        (held["state"] == "quarantined").then_some(())
+    })
+    .await;
+    assert!(is_shed(&fleet.infer("acme").await, "no_holder"));
+}
+
+#[tokio::test]
+async fn a_server_that_comes_back_with_other_weights_is_proved_again() {
+    let mut fleet = proved_fleet().await;
+    let file = fleet.repository.path().join("screen-1/model.json");
+    let mut model: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    for bias in model["bias"].as_array_mut().unwrap() {
+        *bias = json!(bias.as_f64().unwrap() + 7.0 * (bias.as_f64().unwrap() - 0.3));
+    }
+    model["weights"] = json!({});
+    std::fs::write(&file, model.to_string()).unwrap();
+    fleet.servers[0].restart().await;
+    wait_quarantined(&fleet).await;
+}
+
+#[tokio::test]
+async fn a_proof_that_is_changed_by_a_reload_is_asked_for_before_the_next_answer() {
+    let mut fleet = proved_fleet().await;
+    let before = fleet.revision().await;
+    fleet.edit(|config| {
+        config["models"][0]["versions"][0]["golden"][0]["output"] =
+            json!({"outputs": [{"name": "label", "data": ["no such"]}]});
+    });
+    eventually("the reload", PATIENCE, async || {
+        let answer = fleet.infer("acme").await;
+        let revision: u64 = answer.header("x-holdfast-revision").parse().unwrap();
+        assert!(revision == before || answer.status != 200, "{answer:?}");
+        (revision > before).then_some(())
+    })
+    .await;
+    wait_quarantined(&fleet).await;
+}

@@ -78,7 +78,8 @@ pub struct Fleet {
     pub servers: Vec<ModelServer>,
     /// The configuration.
     pub config: Value,
-    _repository: TempDir,
+    /// The models on disk.
+    pub repository: TempDir,
 }
 
 impl Fleet {
@@ -98,7 +99,7 @@ impl Fleet {
         let mut config = config(&urls, versions, tenants);
         shape(&mut config);
         let gateway = Holdfast::start(binary(), &text(&config)).await;
-        Self { gateway, servers, config, _repository: repository }
+        Self { gateway, servers, config, repository }
     }
 
     /// Writes a changed configuration, and asks for it to be read.
