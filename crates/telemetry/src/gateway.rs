@@ -154,10 +154,9 @@ impl GatewayMetrics {
         }
     }
 
-    /// Counts a broken promise and writes it to the log. Always something that a person should hear of.
+    /// Counts a promise that something tried to break, also where the answer was refused in time. The caller says what happened.
     pub fn invariant_violated(&self, invariant: Invariant) {
         self.violations.get([invariant.id()]).inc();
-        tracing::error!(invariant = invariant.id(), "an invariant is broken");
     }
 
     /// Notes that a configuration was taken and is in force.
@@ -242,7 +241,7 @@ const INVARIANTS: [Invariant; 7] = [
 ];
 
 fn violations(registry: &Registry) -> Family<Counter, 1> {
-    let help = "Broken promises, by the invariant's id. Anything but 0 is a fault of the product.";
+    let help = "Promises that something tried to break, by the invariant's id; PIN-1 counts refused answers of replicas that served another version.";
     let family = registry.family("holdfast_invariant_violations_total", help, [Label::closed("id")], ());
     INVARIANTS.iter().for_each(|invariant| drop(family.get([invariant.id()])));
     family

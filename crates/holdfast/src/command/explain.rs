@@ -51,9 +51,11 @@ fn print(told: &Value) {
             member["holds"].to_string(),
             member["usable"].to_string(),
             member["in_flight"].to_string(),
+            text(member, "state").to_owned(),
+            text(member, "why").to_owned(),
         ]
     });
     output::say("");
-    output::say(&output::table(&["subset", "holds", "usable", "in flight"], rows));
+    output::say(&output::table(&["subset", "holds", "usable", "in flight", "state", "why"], rows));
     output::say(&format!("\n{:<10} {}", "now", text(told, "now")));
 }
