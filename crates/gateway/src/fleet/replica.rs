@@ -57,6 +57,8 @@ pub struct Replica {
     /// Something about its health changes with time alone.
     unsteady: AtomicBool,
     removed: AtomicBool,
+    /// It went or came back, and the residency machine has not been told yet.
+    turning: AtomicBool,
     last_error: Mutex<Option<Box<str>>>,
     last_poll: AtomicU64,
 }
@@ -100,6 +102,7 @@ impl Replica {
             ailing: AtomicBool::new(false),
             unsteady: AtomicBool::new(true),
             removed: AtomicBool::new(false),
+            turning: AtomicBool::new(false),
             last_error: Mutex::default(),
             last_poll: AtomicU64::new(0),
         };
@@ -209,10 +212,22 @@ impl Replica {
         if event == HealthEvent::ClientError {
             return None;
         }
-        let transition = self.health.lock().apply(now, event);
+        let transition = {
+            let mut health = self.health.lock();
+            let transition = health.apply(now, event);
+            // Under the lock, so that no other thread shows the change before the residency machine has heard of it.
+            self.turning.fetch_or(transition.is_some(), Relaxed);
+            transition
+        };
         self.ailing.store(!matches!(event, HealthEvent::AnswerOk), Relaxed);
         self.publish(now);
         transition
+    }
+
+    /// Lets requests see that the replica went or came back, now that the residency machine knows.
+    pub fn turned(&self, now: Mono) {
+        self.turning.store(false, Relaxed);
+        self.publish(now);
     }
 
     /// Copies what the health machine says to where the request path reads it.
@@ -221,6 +236,9 @@ impl Replica {
             return;
         }
         let health = self.health.lock();
+        if self.turning.load(Relaxed) {
+            return;
+        }
         self.usable.store(health.usable(), Relaxed);
         self.in_service.store(health.in_service(now), Relaxed);
         self.cooling.store(health.cooling(now), Relaxed);

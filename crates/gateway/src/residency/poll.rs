@@ -77,11 +77,13 @@ impl Driver {
             Some(Transition::Ejected) => {
                 tracing::warn!(pool = %replica.pool, replica = %replica.name, error = replica.last_error(), "replica is down");
                 self.apply(Event::ReplicaDown { replica: replica.ix });
+                replica.turned(Clock::now());
                 self.changed.notify_waiters();
             }
             Some(Transition::Readmitted) => {
                 tracing::info!(pool = %replica.pool, replica = %replica.name, "replica is back");
                 self.apply(Event::ReplicaUp { replica: replica.ix });
+                replica.turned(Clock::now());
                 self.changed.notify_waiters();
             }
             None => {}
