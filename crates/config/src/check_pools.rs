@@ -14,8 +14,29 @@ use crate::template::Template;
 pub(crate) fn check(checker: &mut Checker<'_, '_>, forms: &[PoolForm], catalogue: &Catalogue<'_>) -> Vec<Pool> {
     let path = Path::Root.field("pools");
     checker.check_unique(&path, "name", forms.iter().map(|form| form.name.as_ref().map(PoolName::as_str)));
+    check_servers(checker, &path, forms);
     let check_one = |(index, form)| check_pool(checker, &path.item(index), form, catalogue);
     forms.iter().enumerate().filter_map(check_one).collect()
+}
+
+/// A server has one set of load slots, one memory and one count of requests, so it is one replica. Servers that never load may be in several
+/// pools, each for its own models.
+fn check_servers(checker: &mut Checker<'_, '_>, path: &Path<'_>, forms: &[PoolForm]) {
+    let mut seen: HashMap<(&str, u16), (usize, usize)> = HashMap::new();
+    for (at, pool) in forms.iter().enumerate() {
+        for (index, replica) in pool.replicas.iter().flatten().enumerate() {
+            let Some(endpoint) = &replica.url else { continue };
+            let (first_at, first) = *seen.entry(endpoint.server()).or_insert((at, index));
+            let may_load = |at: usize| forms.get(at).is_some_and(|f| f.residency != Some(Residency::Static));
+            if (first_at, first) == (at, index) || (first_at != at && !may_load(first_at) && !may_load(at)) {
+                continue;
+            }
+            let (first_pool, pool) = (path.item(first_at), path.item(at));
+            let (first_replicas, replicas) = (first_pool.field("replicas"), pool.field("replicas"));
+            let reason = format!("{endpoint} is the url of {} already", first_replicas.item(first));
+            checker.fault(&replicas.item(index).field("url"), reason);
+        }
+    }
 }
 
 fn check_pool(
@@ -118,17 +139,6 @@ fn check_replicas(
     let path = pool_path.field("replicas");
     let forms = pool.replicas.as_deref().unwrap_or_default();
     checker.check_unique(&path, "name", forms.iter().map(|form| form.name.as_ref().map(ReplicaName::as_str)));
-    let mut endpoints = HashMap::new();
-    for (index, form) in forms.iter().enumerate() {
-        let Some(endpoint) = &form.url else { continue };
-        let first = *endpoints.entry(endpoint).or_insert(index);
-        if first != index {
-            checker.fault(
-                &path.item(index).field("url"),
-                format!("{endpoint} is the url of {} already", path.item(first)),
-            );
-        }
-    }
     if !forms.is_empty() && forms.iter().all(|form| form.weight == 0) {
         checker.fault(&path, "all have weight 0, so none may take a request");
     }

@@ -124,7 +124,7 @@ section! {
     pub struct PoolLoads {
         /// Most loads in flight on one replica.
         per_replica: NonZeroU32 = positive(1), Positive { most: 1_000 };
-        /// Budget of one load.
+        /// Budget of one load. Over it the load has failed for who waits, and keeps its slot until it has ended.
         timeout: Duration = secs(120), millis_to(100, DAY);
     }
 }
@@ -176,6 +176,17 @@ pub struct Endpoint {
     pub host: Box<str>,
     /// The port.
     pub port: u16,
+}
+
+impl Endpoint {
+    /// What is one and the same for all ways to write the address of one server, as far as that can be told without asking the network: the
+    /// loopback's names are one.
+    #[must_use]
+    pub fn server(&self) -> (&str, u16) {
+        let host = self.host.trim_end_matches('.');
+        let loopback = matches!(host, "localhost" | "127.0.0.1" | "::1");
+        (if loopback { "localhost" } else { host }, self.port)
+    }
 }
 
 impl fmt::Display for Endpoint {

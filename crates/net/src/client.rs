@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,12 +17,16 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use crate::resolve::Target;
 use crate::tasks::Tasks;
+
+const KEEPALIVE: TcpKeepalive =
+    TcpKeepalive::new().with_time(Duration::from_secs(30)).with_interval(Duration::from_secs(10)).with_retries(3);
 
 /// How to reach a replica, and how many connections to it there are. Shared by all workers.
 #[derive(Debug)]
@@ -52,6 +56,8 @@ impl Connector {
         let opened = async {
             let stream = TcpStream::connect(self.target.address(most).await?).await?;
             stream.set_nodelay(true)?;
+            // A server that has vanished without a word is noticed also by who waits for an answer without a deadline.
+            SockRef::from(&stream).set_tcp_keepalive(&KEEPALIVE)?;
             Ok(stream)
         };
         let timed_out = || Err(io::Error::new(io::ErrorKind::TimedOut, "no connection in time"));
@@ -97,6 +103,8 @@ pub struct SendError<B> {
 }
 
 struct Idle<B> {
+    /// Whether it is idle: one that ends while it is was closed by the replica.
+    idle: Arc<AtomicBool>,
     sender: http1::SendRequest<B>,
     place: Place,
     since: Instant,
@@ -112,11 +120,13 @@ pub struct ReplicaPool<B> {
     most: AtomicU32,
     waiting: AtomicUsize,
     opened: AtomicU64,
+    lost: Arc<Notify>,
     tasks: Tasks,
 }
 
 /// A connection in use.
 pub struct ReplicaConn<B> {
+    idle: Arc<AtomicBool>,
     sender: http1::SendRequest<B>,
     place: Place,
     pool: Arc<ReplicaPool<B>>,
@@ -153,6 +163,7 @@ where
             most: AtomicU32::new(most.max(1)),
             waiting: AtomicUsize::new(0),
             opened: AtomicU64::new(0),
+            lost: Arc::default(),
             tasks,
         })
     }
@@ -172,6 +183,13 @@ where
     #[must_use]
     pub fn opened(&self) -> u64 {
         self.opened.load(Ordering::Relaxed)
+    }
+
+    /// Waits until the replica closes a connection that is idle here. One that was closed since the last call counts.
+    ///
+    /// Cancel safe.
+    pub async fn lost(&self) {
+        self.lost.notified().await;
     }
 
     /// Whether a request would have its turn at once.
@@ -194,8 +212,10 @@ where
     ) -> Result<ReplicaConn<B>, OwnedSemaphorePermit> {
         loop {
             let Some(found) = self.idle.lock().pop_back() else { return Err(turn) };
+            found.idle.store(false, Ordering::SeqCst);
             if found.sender.is_ready() && found.since.elapsed() < idle {
                 return Ok(ReplicaConn {
+                    idle: found.idle,
                     sender: found.sender,
                     place: found.place,
                     pool: self.clone(),
@@ -253,11 +273,16 @@ where
         let stream = self.connector.connect(connect).await?;
         let handshake = http1::Builder::new().max_buf_size(256 * 1024).handshake(TokioIo::new(stream)).await;
         let (sender, conn) = handshake.map_err(io::Error::other)?;
+        let idle = Arc::new(AtomicBool::new(false));
+        let (was_idle, lost) = (idle.clone(), self.lost.clone());
         self.tasks.spawn(async move {
             // How the connection ends is seen by whoever uses it.
             let _ = conn.await;
+            if was_idle.swap(false, Ordering::SeqCst) {
+                lost.notify_one();
+            }
         });
-        Ok(ReplicaConn { sender, place, pool: self.clone(), turn, reused: false })
+        Ok(ReplicaConn { idle, sender, place, pool: self.clone(), turn, reused: false })
     }
 
     /// Closes connections that have been idle for too long or that the replica has closed. Returns how many are left.
@@ -302,11 +327,16 @@ where
 
     /// Gives the connection back. To be called only when the answer has been read to its end.
     pub fn give_back(self) {
+        // Idle first, closed second; the connection's task looks the other way round. So a close in between is seen by one of the two.
+        self.idle.store(true, Ordering::SeqCst);
         if self.sender.is_closed() {
+            if self.idle.swap(false, Ordering::SeqCst) {
+                self.pool.lost.notify_one();
+            }
             return;
         }
-        let Self { sender, place, pool, turn, .. } = self;
-        pool.idle.lock().push_back(Idle { sender, place, since: Instant::now() });
+        let Self { idle, sender, place, pool, turn, .. } = self;
+        pool.idle.lock().push_back(Idle { idle, sender, place, since: Instant::now() });
         drop(turn);
     }
 }

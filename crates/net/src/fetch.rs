@@ -1,6 +1,7 @@
 //! Small requests off the request path: probes, loads, indexes. One kept connection, a deadline for the whole, a bound on the answer.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -47,6 +48,8 @@ pub struct Fetch {
     pool: Arc<ReplicaPool<Full<Bytes>>>,
     authority: Arc<str>,
     fields: HeaderMap,
+    idle: Duration,
+    keeps: Arc<AtomicBool>,
 }
 
 /// The largest answer that is read.
@@ -55,6 +58,8 @@ const MOST: usize = 16 << 20;
 const CONNECTIONS: u32 = 64;
 /// Connections of ours are few; servers close theirs after a minute or so.
 const IDLE: Duration = Duration::from_secs(20);
+/// How long a connection may take to be opened, where the exchange has no deadline.
+const CONNECT: Duration = Duration::from_secs(10);
 
 impl Fetch {
     /// A client that connects through `connector` and names `authority` in `host`.
@@ -64,7 +69,16 @@ impl Fetch {
             pool: ReplicaPool::new(connector, CONNECTIONS, tasks),
             authority: authority.into(),
             fields: HeaderMap::new(),
+            idle: IDLE,
+            keeps: Arc::new(AtomicBool::new(true)),
         }
+    }
+
+    /// The same, with connections that are kept until the server closes them.
+    #[must_use]
+    pub fn kept(mut self) -> Self {
+        self.idle = Duration::MAX;
+        self
     }
 
     /// The same, with this field in every request.
@@ -80,6 +94,31 @@ impl Fetch {
         self.pool.opened()
     }
 
+    /// Waits until the server closes a kept connection without having said so in its last answer: it may have ended.
+    ///
+    /// Cancel safe.
+    pub async fn lost(&self) {
+        self.pool.lost().await;
+    }
+
+    /// Whether the server keeps connections: its last answer did not announce a close.
+    #[must_use]
+    pub fn keeps(&self) -> bool {
+        self.keeps.load(Ordering::Relaxed)
+    }
+
+    /// One exchange that takes as long as the server takes. It ends when the server answers, or when the connection breaks; a server that is gone
+    /// without a word breaks it within two minutes, by TCP's keep-alive.
+    ///
+    /// # Errors
+    /// [`FetchError`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe: the connection is closed.
+    pub async fn fetch_at_length(&self, method: Method, path: &str, body: Bytes) -> Result<Fetched, FetchError> {
+        self.exchange(method, path, body, CONNECT).await
+    }
+
     /// One exchange. A kept connection that turns out to be dead is replaced once, if nothing of the request can have been read.
     ///
     /// # Errors
@@ -92,7 +131,13 @@ impl Fetch {
         tokio::time::timeout(most, exchange).await.unwrap_or(Err(FetchError::Timeout(most)))
     }
 
-    async fn exchange(&self, method: Method, path: &str, body: Bytes, most: Duration) -> Result<Fetched, FetchError> {
+    async fn exchange(
+        &self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+        connect: Duration,
+    ) -> Result<Fetched, FetchError> {
         let mut request = Request::builder()
             .method(method)
             .uri(path)
@@ -103,7 +148,7 @@ impl Fetch {
             request.headers_mut().insert(name, value.clone());
         }
         loop {
-            let mut conn = self.pool.checkout(IDLE, most).await?;
+            let mut conn = self.pool.checkout(self.idle, connect).await?;
             let response = match conn.send(request).await {
                 Ok(response) => response,
                 Err(error) => match error.unsent.filter(|_| conn.is_reused()) {
@@ -123,8 +168,23 @@ impl Fetch {
                 }
                 whole.extend_from_slice(&data);
             }
-            conn.give_back();
+            let keeps = !announces_close(&head);
+            self.keeps.store(keeps, Ordering::Relaxed);
+            if keeps {
+                conn.give_back();
+            }
             return Ok(Fetched { status: head.status, headers: head.headers, body: whole.freeze() });
         }
+    }
+}
+
+/// RFC 9112, section 9.3: whether the connection ends with this answer.
+fn announces_close(head: &http::response::Parts) -> bool {
+    let options = head.headers.get_all(header::CONNECTION).iter().filter_map(|v| v.to_str().ok());
+    let mut options = options.flat_map(|v| v.split(',')).map(str::trim);
+    if head.version == http::Version::HTTP_11 {
+        options.any(|option| option.eq_ignore_ascii_case("close"))
+    } else {
+        !options.any(|option| option.eq_ignore_ascii_case("keep-alive"))
     }
 }

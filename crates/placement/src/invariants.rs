@@ -9,8 +9,8 @@ use std::fmt;
 use holdfast_types::{Invariant, Mono};
 
 use crate::residency::{
-    Effect, Event, Mode, Op, Outcome, ReplicaIx, ReplicaSpec, Residency, Settings, Usage, VersionIx, VersionSpec,
-    WaiterId,
+    Effect, Event, Mode, Op, Outcome, Proof, ReplicaIx, ReplicaSpec, Residency, ServerIx, Settings, Usage, VersionIx,
+    VersionSpec, WaiterId,
 };
 
 /// A promise that was broken.
@@ -43,6 +43,13 @@ struct Waiter {
     deadline: Mono,
 }
 
+#[derive(Clone, Copy, Debug)]
+struct Load {
+    pair: Pair,
+    server: ServerIx,
+    deadline: Mono,
+}
+
 /// Books kept from events and effects alone.
 #[derive(Clone, Debug)]
 pub struct Witness {
@@ -52,7 +59,12 @@ pub struct Witness {
     waiters: BTreeMap<WaiterId, Waiter>,
     /// Where a request or a wanted set ever asked for a version.
     asked: BTreeSet<Pair>,
-    loads: BTreeMap<Op, (Pair, Mono)>,
+    loads: BTreeMap<Op, Load>,
+    verifications: BTreeMap<Op, Pair>,
+    /// Copies that answered or proved wrong, and have not been shown since: they serve nobody, so they are no holders.
+    wrong: BTreeSet<Pair>,
+    /// Configured and not down.
+    up: BTreeSet<ReplicaIx>,
     shown: BTreeSet<Pair>,
     /// Shown once, hidden since, and not yet reported as drained.
     undrained: BTreeSet<Pair>,
@@ -69,6 +81,9 @@ impl Witness {
             waiters: BTreeMap::new(),
             asked: BTreeSet::new(),
             loads: BTreeMap::new(),
+            verifications: BTreeMap::new(),
+            wrong: BTreeSet::new(),
+            up: BTreeSet::new(),
             shown: BTreeSet::new(),
             undrained: BTreeSet::new(),
         }
@@ -89,8 +104,21 @@ impl Witness {
     pub fn event(&mut self, event: &Event) {
         match event {
             Event::SetSettings(settings) => self.settings = settings.clone(),
-            Event::SetReplica { replica, spec } => drop(self.replicas.insert(*replica, spec.clone())),
-            Event::RemoveReplica { replica } => drop(self.replicas.remove(replica)),
+            Event::SetReplica { replica, spec } => {
+                let known = self.replicas.insert(*replica, spec.clone());
+                self.up.extend(known.is_none().then_some(*replica));
+            }
+            Event::RemoveReplica { replica } => {
+                self.replicas.remove(replica);
+                self.up.remove(replica);
+            }
+            Event::ReplicaUp { replica } if self.replicas.contains_key(replica) => drop(self.up.insert(*replica)),
+            Event::ReplicaDown { replica } => drop(self.up.remove(replica)),
+            // A load over its time has ended when a poll that began later shows the version.
+            Event::Observed { replica, started, held } if self.up.contains(replica) => {
+                let seen = |l: &Load| l.pair.0 == *replica && held.contains(&l.pair.1) && l.deadline <= *started;
+                self.loads.retain(|_, load| !seen(load));
+            }
             Event::SetVersion { version, spec } => drop(self.versions.insert(*version, spec.clone())),
             Event::RemoveVersion { version } => drop(self.versions.remove(version)),
             Event::SetWanted { replica, versions } => self.asked.extend(versions.iter().map(|v| (*replica, *v))),
@@ -100,6 +128,11 @@ impl Witness {
                 self.waiters.entry(*waiter).or_insert(new);
             }
             Event::Cancel { waiter } => drop(self.waiters.remove(waiter)),
+            Event::Quarantine { replica, version, .. } => drop(self.wrong.insert((*replica, *version))),
+            Event::Verified { op, proof } => {
+                let pair = self.verifications.remove(op);
+                self.wrong.extend(pair.filter(|_| matches!(proof, Proof::Wrong(_))));
+            }
             Event::LoadDone { op, .. } => drop(self.loads.remove(op)),
             Event::Drained { replica, version } => drop(self.undrained.remove(&(*replica, *version))),
             _ => {}
@@ -117,15 +150,16 @@ impl Witness {
         after: &Residency,
         usage: &dyn Usage,
     ) -> Result<(), Violation> {
-        self.loads.retain(|_, (_, deadline)| *deadline > now);
         for effect in effects {
             match effect {
                 Effect::Load { op, replica, version, deadline } => {
-                    self.loads.insert(*op, ((*replica, *version), *deadline));
-                    self.load(*replica, *version, after)?;
+                    let server = self.replicas.get(replica).map_or(ServerIx(u32::MAX), |s| s.server);
+                    self.loads.insert(*op, Load { pair: (*replica, *version), server, deadline: *deadline });
+                    self.load(now, *replica, *version, after)?;
                 }
                 Effect::Show { replica, version } => {
                     self.shown.insert((*replica, *version));
+                    self.wrong.remove(&(*replica, *version));
                 }
                 Effect::Hide { replica, version } => {
                     if self.shown.remove(&(*replica, *version)) {
@@ -134,7 +168,10 @@ impl Witness {
                 }
                 Effect::Unload { replica, version, .. } => self.unload(*replica, *version, after, usage)?,
                 Effect::Wake { waiter, outcome } => self.wake(now, *waiter, outcome)?,
-                Effect::Verify { .. } | Effect::Alarm(_) => {}
+                Effect::Verify { op, replica, version, .. } => {
+                    self.verifications.insert(*op, (*replica, *version));
+                }
+                Effect::Alarm(_) => {}
             }
         }
         // Nothing is asked of a replica that is no longer configured, and nothing is expected of it.
@@ -143,12 +180,12 @@ impl Witness {
     }
 
     /// LOAD-1, and a load is only where somebody asked for it, where it is not in service already, and where it fits.
-    fn load(&self, replica: ReplicaIx, version: VersionIx, after: &Residency) -> Result<(), Violation> {
-        let here = self.loads.values().filter(|((r, _), _)| *r == replica).count();
+    fn load(&self, now: Mono, replica: ReplicaIx, version: VersionIx, after: &Residency) -> Result<(), Violation> {
         let spec = self.replicas.get(&replica);
+        let here = self.loads.values().filter(|l| spec.is_some_and(|s| s.server == l.server)).count();
         let bound = spec.map_or(0, |s| s.max_loads) as usize;
         hold(here <= bound, Invariant::Load1, || format!("{here} loads on {replica:?}, the bound is {bound}"))?;
-        let (all, fleet) = (self.loads.len(), self.settings.fleet_loads as usize);
+        let (all, fleet) = (self.in_flight(now), self.settings.fleet_loads as usize);
         hold(all <= fleet, Invariant::Load1, || format!("{all} loads in the fleet, the bound is {fleet}"))?;
         let asked = self.asked.contains(&(replica, version)) && spec.is_some_and(|s| s.loads);
         hold(asked, Invariant::Load1, || format!("{version:?} loads on {replica:?}, where nobody may use it"))?;
@@ -158,6 +195,11 @@ impl Witness {
         hold(memory.is_none_or(|m| held <= m), Invariant::Load2, || {
             format!("{replica:?} is to hold {held} of {memory:?}")
         })
+    }
+
+    /// Loads that count for the fleet: all, but for those that are over their time on a replica that is down or gone.
+    fn in_flight(&self, now: Mono) -> usize {
+        self.loads.values().filter(|l| l.deadline > now || self.up.contains(&l.pair.0)).count()
     }
 
     /// LOAD-2.
@@ -179,12 +221,12 @@ impl Witness {
         let pinned = self.versions.get(&version).is_some_and(|s| s.pinned);
         let others = after.holders(version).any(|r| r != replica);
         let what = || format!("the last holder {replica:?} of the pinned {version:?} unloads it");
-        hold(!(guaranteed && pinned) || others || !self.was_held(pair), Invariant::Load2, what)
+        hold(!(guaranteed && pinned) || others || !self.may_hold(pair), Invariant::Load2, what)
     }
 
     /// A copy that was never shown serves nobody, so it is no holder.
-    fn was_held(&self, pair: Pair) -> bool {
-        self.asked.contains(&pair)
+    fn may_hold(&self, pair: Pair) -> bool {
+        self.asked.contains(&pair) && !self.wrong.contains(&pair)
     }
 
     fn wake(&mut self, now: Mono, waiter: WaiterId, outcome: &Outcome) -> Result<(), Violation> {
@@ -214,7 +256,7 @@ impl Witness {
             format!("the next tick is {tick:?}, the next deadline {first:?}")
         })?;
         hold(tick.is_none_or(|t| t > now), Invariant::Acct1, || format!("the tick at {now:?} left work for {tick:?}"))?;
-        let (ours, theirs) = (self.loads.len(), after.loads_in_flight() as usize);
+        let (ours, theirs) = (self.in_flight(now), after.loads_in_flight() as usize);
         hold(ours == theirs, Invariant::Acct1, || format!("{ours} loads are in flight, the machine counts {theirs}"))
     }
 }

@@ -9,9 +9,9 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, RwLock};
 
-use holdfast_config::{Config, Residency};
+use holdfast_config::{Config, Endpoint, Residency};
 use holdfast_net::Tasks;
-use holdfast_placement::residency::{PoolIx, ReplicaIx, Usage, VersionIx};
+use holdfast_placement::residency::{PoolIx, ReplicaIx, ServerIx, Usage, VersionIx};
 use holdfast_types::{ModelName, Mono, PoolName, ReplicaName, Version};
 
 pub use cell::{Cell, InFlight, OnDrained};
@@ -24,6 +24,8 @@ type VersionKey = (PoolName, ModelName, Version);
 pub struct Fleet {
     cells: RwLock<HashMap<(ReplicaIx, VersionIx), Arc<Cell>>>,
     replicas: RwLock<BTreeMap<ReplicaIx, Arc<Replica>>>,
+    /// Replicas that are not configured any more, but still serve requests. What these use is in use at whoever has taken their server over.
+    leaving: RwLock<Vec<Arc<Replica>>>,
     pools: RwLock<Vec<Arc<Pool>>>,
     versions: RwLock<BTreeMap<VersionIx, Arc<VersionFacts>>>,
     /// Versions that are no longer configured, but that a replica may still hold: they are needed until they have been unloaded.
@@ -41,12 +43,19 @@ struct Names {
     replicas: HashMap<(PoolName, ReplicaName), ReplicaIx>,
     versions: HashMap<VersionKey, VersionIx>,
     pools: HashMap<PoolName, PoolIx>,
+    servers: HashMap<(Box<str>, u16), ServerIx>,
 }
 
 impl Names {
     fn fresh(&mut self) -> u32 {
         self.next += 1;
         self.next
+    }
+
+    fn server(&mut self, endpoint: &Endpoint) -> ServerIx {
+        let fresh = ServerIx(self.fresh());
+        let (host, port) = endpoint.server();
+        *self.servers.entry((host.into(), port)).or_insert(fresh)
     }
 }
 
@@ -70,6 +79,7 @@ impl Fleet {
         Self {
             cells: RwLock::default(),
             replicas: RwLock::default(),
+            leaving: RwLock::default(),
             pools: RwLock::default(),
             versions: RwLock::default(),
             retired: RwLock::default(),
@@ -136,9 +146,11 @@ impl Fleet {
             known.reconfigure(pool, replica);
             return known;
         }
-        // A new address is another process: nothing that was known of the old one holds for it. Its name keeps its keys.
+        // A new address is another process: nothing that was known of the old one holds for it. Its name keeps its keys. An old address under a
+        // new name is asked anew what it holds; its loads and requests in flight stay counted for it.
         let ix = ReplicaIx(names.fresh());
-        let fresh = Arc::new(Replica::new(ix, pool, replica, &self.workers, &self.control, now));
+        let server = names.server(&replica.endpoint);
+        let fresh = Arc::new(Replica::new((ix, server), pool, replica, &self.workers, &self.control, now));
         names.replicas.insert(key, ix);
         self.replicas.write().insert(ix, fresh.clone());
         change.added.push(fresh.clone());
@@ -165,6 +177,7 @@ impl Fleet {
             return;
         }
         self.names.lock().replicas.retain(|_, ix| !gone.contains(ix));
+        self.leaving.write().extend(change.removed.iter().cloned());
         change.removed.iter().for_each(|r| r.remove());
         self.replicas.write().retain(|ix, _| !gone.contains(ix));
         self.cells.write().retain(|(r, _), cell| {
@@ -230,6 +243,18 @@ impl Fleet {
         here.filter_map(|(ix, _)| self.version(*ix)).collect()
     }
 
+    /// Forgets replicas that have served their last request, and servers that are no longer configured and have ended their loads.
+    pub fn forget_replicas(&self, loads: impl Fn(ServerIx) -> bool) {
+        if self.leaving.read().is_empty() {
+            return;
+        }
+        let mut names = self.names.lock();
+        let live: BTreeSet<ServerIx> = self.replicas.read().values().map(|r| r.server).collect();
+        let mut leaving = self.leaving.write();
+        leaving.retain(|r| r.in_flight() > 0 || (!live.contains(&r.server) && loads(r.server)));
+        names.servers.retain(|_, ix| live.contains(ix) || leaving.iter().any(|r| r.server == *ix));
+    }
+
     /// Forgets those retired versions that nothing refers to any more.
     pub fn forget(&self, is_gone: impl Fn(VersionIx) -> bool) {
         if self.retired.read().is_empty() {
@@ -247,13 +272,21 @@ impl Fleet {
     /// Requests in flight over all replicas: zero when nothing is going on.
     #[must_use]
     pub fn in_flight(&self) -> u32 {
-        self.replicas.read().values().map(|r| r.in_flight()).sum()
+        let leaving: u32 = self.leaving.read().iter().map(|r| r.in_flight()).sum();
+        leaving + self.replicas.read().values().map(|r| r.in_flight()).sum::<u32>()
     }
 }
 
 impl Usage for Fleet {
     fn in_flight(&self, replica: ReplicaIx, version: VersionIx) -> u32 {
-        self.cells.read().get(&(replica, version)).map_or(0, |cell| cell.in_flight())
+        let own = self.cells.read().get(&(replica, version)).map_or(0, |cell| cell.in_flight());
+        let leaving = self.leaving.read();
+        if leaving.is_empty() {
+            return own;
+        }
+        // Of a former name of the server it is only known that something is in use.
+        let server = self.replicas.read().get(&replica).map(|r| r.server);
+        own + leaving.iter().filter(|r| Some(r.server) == server).map(|r| r.in_flight()).sum::<u32>()
     }
 
     fn last_used(&self, replica: ReplicaIx, version: VersionIx) -> Option<Mono> {

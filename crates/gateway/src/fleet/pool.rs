@@ -83,6 +83,12 @@ impl VersionFacts {
             && self.golden == other.golden
     }
 
+    /// Whether it declares what proves it.
+    #[must_use]
+    pub fn has_proof(&self) -> bool {
+        self.digest.is_some() || !self.golden.is_empty()
+    }
+
     /// The version that an answer must name: the one that was asked for, or where the replica is asked by name only, the client's.
     #[must_use]
     pub fn answer_version(&self) -> &str {
@@ -132,7 +138,7 @@ impl Pool {
     /// Whether some version of it declares what proves it.
     #[must_use]
     pub fn has_proofs(&self) -> bool {
-        self.versions.iter().any(|v| v.digest.is_some() || !v.golden.is_empty())
+        self.versions.iter().any(|v| v.has_proof())
     }
 
     /// What is configured of one of its replicas.

@@ -15,7 +15,7 @@ use holdfast_config as config;
 use holdfast_net::{Connector, Fetch, ReplicaPool, Target, Tasks};
 use holdfast_placement::choose::{Candidate, FULL_SHARE};
 use holdfast_placement::health::{Health, HealthConfig, HealthEvent, Transition};
-use holdfast_placement::residency::ReplicaIx;
+use holdfast_placement::residency::{ReplicaIx, ServerIx};
 use holdfast_types::{Mono, PoolName, ReplicaName, Weight};
 
 use crate::upstream_body::UpstreamBody;
@@ -24,6 +24,8 @@ use crate::upstream_body::UpstreamBody;
 pub struct Replica {
     /// Its number in the residency machine.
     pub ix: ReplicaIx,
+    /// The server behind it.
+    pub server: ServerIx,
     /// Its pool.
     pub pool: PoolName,
     /// Its stable name.
@@ -65,7 +67,7 @@ pub struct Replica {
 
 impl Replica {
     pub(super) fn new(
-        ix: ReplicaIx,
+        (ix, server): (ReplicaIx, ServerIx),
         pool: &config::Pool,
         replica: &config::Replica,
         workers: &[Tasks],
@@ -80,12 +82,13 @@ impl Replica {
         let header = |text: &str| HeaderValue::from_str(text).unwrap_or(HeaderValue::from_static("unknown"));
         let this = Self {
             ix,
+            server,
             pool: pool.name.clone(),
             name: replica.name.clone(),
             endpoint: replica.endpoint.clone(),
             stamp: header(replica.name.as_str()),
             authority: header(&authority),
-            probe: Fetch::new(control_connector.clone(), &authority, control.clone()),
+            probe: Fetch::new(control_connector.clone(), &authority, control.clone()).kept(),
             fetch: Fetch::new(control_connector, &authority, control.clone()),
             refresh: Notify::new(),
             workers: workers.iter().map(|tasks| ReplicaPool::new(connector.clone(), most, tasks.clone())).collect(),

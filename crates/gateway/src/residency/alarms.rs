@@ -87,6 +87,11 @@ fn describe(alarm: &Alarm) -> (&'static str, ReplicaIx, Option<VersionIx>, Strin
         Alarm::VerificationFailed { replica, version, why } => {
             ("verification_failed", *replica, Some(*version), why.clone())
         }
+        Alarm::LoadOverdue { replica, version, after } => {
+            let detail =
+                format!("not ended after {after:?}; it keeps its slot until the server answers or is seen to hold it");
+            ("load_overdue", *replica, Some(*version), detail)
+        }
         Alarm::LoadFailing { replica, version, failures, why } => {
             ("load_failing", *replica, Some(*version), format!("{failures} failed in a row: {why}"))
         }

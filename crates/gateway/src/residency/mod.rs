@@ -94,13 +94,17 @@ impl Driver {
 
     /// Gives the machine an event and carries out what it asks for. Does not block.
     pub fn apply(&self, event: Event) {
-        let mut events: SmallVec<[Event; 4]> = SmallVec::new();
-        events.push(event);
+        self.apply_all([event]);
+    }
+
+    /// Gives the machine several events as one.
+    pub fn apply_all(&self, events: impl IntoIterator<Item = Event>) {
+        let mut events: SmallVec<[Event; 4]> = events.into_iter().collect();
         let mut state = self.state.lock();
         let before = state.machine.next_deadline();
-        while let Some(event) = events.pop() {
+        while !events.is_empty() {
             let State { machine, effects, .. } = &mut *state;
-            machine.apply(Clock::now(), event, &self.fleet, effects);
+            machine.apply_all(Clock::now(), events.drain(..), &self.fleet, effects);
             let mut effects = std::mem::take(&mut state.effects);
             for effect in effects.drain(..) {
                 self.carry_out(effect, &mut state, &mut events);
@@ -139,7 +143,7 @@ impl Driver {
                 }
                 self.alarms.raise(&self.fleet, &alarm);
             }
-            Effect::Load { op, replica, version, deadline } => self.start_load(op, replica, version, deadline),
+            Effect::Load { op, replica, version, .. } => self.start_load(op, replica, version),
             Effect::Verify { op, replica, version, deadline } => self.start_verify(op, replica, version, deadline),
             Effect::Unload { op, replica, version, deadline } => self.start_unload(op, replica, version, deadline),
         }
@@ -211,17 +215,17 @@ impl Driver {
     /// Brings into fleet and machine what the configuration says. What it no longer says stays until [`Driver::retire`].
     pub fn configure(&self, config: &Config, pinned: &dyn Fn(VersionIx) -> bool) -> FleetChange {
         let change = self.fleet.configure(config, Clock::now());
-        self.apply(Event::SetSettings(Settings {
+        let mut events = vec![Event::SetSettings(Settings {
             fleet_loads: config.loads.fleet.get(),
             load_timeout: config.pools.iter().map(|p| p.loads.timeout).max().unwrap_or(Duration::from_secs(120)),
             thrash_window: config.pools.iter().map(|p| p.thrash_window).max().unwrap_or(Duration::from_secs(60)),
             max_waiters: config.limits.waiting as usize,
             ..Settings::default()
-        }));
+        })];
         for pool in self.fleet.pools() {
             for version in &pool.versions {
                 let spec = VersionSpec { size: version.size, pinned: pinned(version.ix) };
-                self.apply(Event::SetVersion { version: version.ix, spec });
+                events.push(Event::SetVersion { version: version.ix, spec });
             }
             let mode = match pool.config.memory {
                 MemoryPolicy::Guaranteed => Mode::Guaranteed,
@@ -230,30 +234,27 @@ impl Driver {
             for replica in &pool.replicas {
                 let spec = ReplicaSpec {
                     pool: pool.ix,
+                    server: replica.server,
                     memory: pool.replica_config(replica.name.as_str()).and_then(|r| r.memory),
                     loads: loads_on_request(pool.config.residency),
                     max_loads: pool.config.loads.per_replica.get(),
                     mode,
                 };
-                self.apply(Event::SetReplica { replica: replica.ix, spec });
+                events.push(Event::SetReplica { replica: replica.ix, spec });
             }
         }
-        for replica in &change.reprove {
-            self.apply(Event::ObservationLost { replica: *replica });
-            self.refresh(*replica);
-        }
+        events.extend(change.reprove.iter().map(|replica| Event::ObservationLost { replica: *replica }));
+        self.apply_all(events);
+        change.reprove.iter().for_each(|replica| self.refresh(*replica));
         change
     }
 
     /// Lets go what a configuration no longer says, once the table made from it is in force.
     pub fn retire(&self, change: &FleetChange) {
         self.fleet.retire(change);
-        for replica in &change.removed {
-            self.apply(Event::RemoveReplica { replica: replica.ix });
-        }
-        for version in &change.removed_versions {
-            self.apply(Event::RemoveVersion { version: *version });
-        }
+        let replicas = change.removed.iter().map(|r| Event::RemoveReplica { replica: r.ix });
+        let versions = change.removed_versions.iter().map(|version| Event::RemoveVersion { version: *version });
+        self.apply_all(replicas.chain(versions));
     }
 
     /// The task that tells the machine that time has passed, and the replicas too. Ends with the process.
@@ -270,6 +271,7 @@ impl Driver {
                 }
                 me.tick_replicas();
                 me.fleet.forget(|version| !me.state.lock().machine.knows(version));
+                me.fleet.forget_replicas(|server| me.state.lock().machine.loads_of(server) > 0);
             }
         });
     }

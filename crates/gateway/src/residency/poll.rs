@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use holdfast_config::Residency;
 use holdfast_placement::health::{HealthEvent, Transition};
-use holdfast_placement::residency::{Event, VersionIx};
+use holdfast_placement::residency::{Event, Proof, State, VersionIx};
 use holdfast_telemetry::Clock;
 use holdfast_types::Mono;
 
@@ -16,6 +16,9 @@ use super::server::{self, CallError};
 use super::{Driver, verify};
 use crate::fleet::{Pool, Replica, VersionFacts};
 use crate::random::Random;
+
+/// The longest wait after a poll that failed.
+const AGAIN: Duration = Duration::from_secs(2);
 
 impl Driver {
     /// Starts the polling of replicas that are new.
@@ -30,15 +33,23 @@ impl Driver {
         let mut random = Random::new();
         while !replica.is_removed() {
             let Some(pool) = self.fleet.pool(&replica.pool) else { return };
-            self.poll_once(&pool, replica).await;
-            // A tenth of jitter either way, so that replicas are not asked all at once.
+            let answered = self.poll_once(&pool, replica).await;
+            // A tenth of jitter either way, so that replicas are not asked all at once. One that does not answer is asked again soon, however
+            // seldom replicas are asked: what it holds is in doubt until it does.
             let interval = pool.config.health.interval;
+            let interval = if answered { interval } else { interval.min(AGAIN) };
             let wait = interval.mul_f64(0.9) + interval.mul_f64(0.2 * random.share());
-            let _ = tokio::time::timeout(wait, replica.refresh.notified()).await;
+            tokio::select! {
+                biased;
+                () = replica.probe.lost() => self.doubt(&pool, replica),
+                () = replica.refresh.notified() => {}
+                () = tokio::time::sleep(wait) => {}
+            }
         }
     }
 
-    async fn poll_once(&self, pool: &Pool, replica: &Arc<Replica>) {
+    /// True: the replica answered.
+    async fn poll_once(&self, pool: &Pool, replica: &Arc<Replica>) -> bool {
         let (started, opened) = (Clock::now(), replica.probe.opened());
         let timeout = pool.config.health.timeout;
         let observed = match pool.config.residency {
@@ -51,18 +62,44 @@ impl Driver {
                 let known = replica.last_poll() != Mono::ZERO;
                 replica.polled(Clock::now());
                 self.seen(replica, HealthEvent::ProbeOk);
-                if known && replica.probe.opened() != opened && pool.has_proofs() {
-                    // The kept connection was gone: it may be another process, with other weights under the same names.
-                    self.apply(Event::ObservationLost { replica: replica.ix });
+                let reopened = known && replica.probe.opened() != opened;
+                if reopened && replica.probe.keeps() {
+                    self.doubt(pool, replica);
                 }
                 if replica.usable() {
                     self.apply(Event::Observed { replica: replica.ix, started, held });
                 }
+                if reopened && !replica.probe.keeps() {
+                    self.prove_in_service(pool, replica, timeout).await;
+                }
                 self.release_quarantined(pool, replica, timeout).await;
+                true
             }
             Err(error) => {
+                if error.is_broken() {
+                    self.doubt(pool, replica);
+                }
                 replica.set_error(Some(error.to_string()));
                 self.seen(replica, HealthEvent::ProbeFailed);
+                false
+            }
+        }
+    }
+
+    /// A kept connection has ended: the process may have, and another one may come, with other weights under the same names. Where proofs are
+    /// declared, what was proved before does not hold any more.
+    fn doubt(&self, pool: &Pool, replica: &Replica) {
+        if pool.has_proofs() && replica.last_poll() != Mono::ZERO {
+            self.apply(Event::ObservationLost { replica: replica.ix });
+        }
+    }
+
+    /// A server that closes each connection does not tell by it that it was started anew: all that is proved there is proved again, in service.
+    async fn prove_in_service(&self, pool: &Pool, replica: &Arc<Replica>, timeout: Duration) {
+        for facts in pool.versions.iter().filter(|v| v.has_proof()) {
+            let Some(cell) = self.fleet.cell(replica.ix, facts.ix).filter(|cell| cell.holds()) else { continue };
+            if let Proof::Wrong(why) = verify::prove(&cell.replica.fetch, facts, timeout).await {
+                self.disproved(replica.ix, facts.ix, why);
             }
         }
     }
@@ -90,12 +127,26 @@ impl Driver {
         }
     }
 
-    /// Asks quarantined versions again. One is released by a full proof, at the earliest after a pause that grows with each quarantine.
+    /// Asks quarantined versions again, at the earliest after a pause that grows with each quarantine. One is released by a full proof. Without a
+    /// known answer a proof says little: then the version is loaded anew, where the server can.
     async fn release_quarantined(&self, pool: &Pool, replica: &Arc<Replica>, timeout: Duration) {
         for version in self.due_for_release(replica.ix) {
             let Some(facts) = pool.versions.iter().find(|v| v.ix == version) else { continue };
-            let proof = verify::prove(&replica.fetch, facts, timeout).await;
-            let proven = proof == holdfast_placement::residency::Proof::Proven;
+            match self.prospect(replica.ix, version).state {
+                Some(State::Quarantined) => {}
+                // It is on its way out.
+                Some(State::Hiding | State::Unloading) => continue,
+                _ => {
+                    self.quarantine_asked(replica.ix, version, true);
+                    continue;
+                }
+            }
+            if facts.golden.is_empty() && pool.config.residency == Residency::Repository {
+                self.quarantine_asked(replica.ix, version, false);
+                self.apply(Event::Renew { replica: replica.ix, version });
+                continue;
+            }
+            let proven = verify::prove(&replica.fetch, facts, timeout).await == Proof::Proven;
             if self.quarantine_asked(replica.ix, version, proven) {
                 self.apply(Event::Released { replica: replica.ix, version });
             }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use holdfast_placement::residency::{Event, Outcome, ReplicaIx, Shed, VersionIx};
+use holdfast_placement::residency::{Alarm, Event, Outcome, ReplicaIx, Shed, VersionIx};
 use holdfast_telemetry::Clock;
 use holdfast_types::{Invariant, Mono};
 
@@ -75,6 +75,13 @@ impl Driver {
         self.quarantines.begin(replica, version);
         self.alarms.note(&self.fleet, "wrong_version_served", replica, Some(version), why.clone());
         self.apply(Event::Quarantine { replica, version, why });
+    }
+
+    /// A version in service turned out not to be what it is said to be.
+    pub(super) fn disproved(&self, replica: ReplicaIx, version: VersionIx, why: String) {
+        self.quarantines.begin(replica, version);
+        self.apply(Event::Quarantine { replica, version, why: why.clone() });
+        self.alarms.raise(&self.fleet, &Alarm::VerificationFailed { replica, version, why });
     }
 
     /// Puts in when a quarantine may end: the machine does not know, as it is told of the release alone.

@@ -25,6 +25,11 @@ pub(super) enum CallError {
 }
 
 impl CallError {
+    /// Whether the connection was refused or broke: the process may be another one when it answers again.
+    pub(super) fn is_broken(&self) -> bool {
+        matches!(self, Self::Fetch(FetchError::Checkout(_) | FetchError::Exchange(_)))
+    }
+
     /// Whether the server answered, but refused for a reason that will not pass by itself. A 400 is none: Triton and MLServer answer it for
     /// whatever went wrong while loading, a full disk among them.
     pub(super) fn is_permanent(&self) -> bool {
@@ -58,10 +63,10 @@ pub(super) async fn index(fetch: &Fetch, most: Duration) -> Result<Vec<(String, 
     Ok(entries.into_iter().filter(ready).map(|e| (e.name, e.version.unwrap_or_default())).collect())
 }
 
-/// Asks for a load, and waits until the server says that it is done.
-pub(super) async fn load(fetch: &Fetch, model: &str, most: Duration) -> Result<(), CallError> {
+/// Asks for a load, and waits until the server says that it is done, or the connection breaks.
+pub(super) async fn load(fetch: &Fetch, model: &str) -> Result<(), CallError> {
     let path = format!("/v2/repository/models/{model}/load");
-    success(fetch.fetch(Method::POST, &path, Bytes::from_static(b"{}"), most).await?).map(|_| ())
+    success(fetch.fetch_at_length(Method::POST, &path, Bytes::from_static(b"{}")).await?).map(|_| ())
 }
 
 /// Asks for an unload.

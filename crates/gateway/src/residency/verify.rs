@@ -19,12 +19,13 @@ use crate::fleet::VersionFacts;
 use crate::golden;
 
 impl Driver {
-    pub(super) fn start_load(&self, op: Op, replica: ReplicaIx, version: VersionIx, deadline: Mono) {
+    pub(super) fn start_load(&self, op: Op, replica: ReplicaIx, version: VersionIx) {
         let (Some(me), Some(target)) = (self.arc(), self.fleet.replica(replica)) else { return };
         let Some(facts) = self.fleet.version(version) else { return };
         self.tasks.spawn(async move {
             let begun = Clock::now();
-            let result = server::load(&target.fetch, &facts.upstream_model, deadline.since(begun)).await;
+            // For as long as it takes: a load that nobody waits for any more is still a load.
+            let result = server::load(&target.fetch, &facts.upstream_model).await;
             if let Err(error) = &result {
                 tracing::warn!(replica = %target.name, model = %facts.model, version = %facts.version, %error, "load failed");
             }

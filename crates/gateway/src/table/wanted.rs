@@ -59,7 +59,7 @@ pub(super) fn update(driver: &Driver, table: &Table, pending: &[PinChange]) {
     for route in pending.iter().filter_map(|change| target(table, change)) {
         want(&route);
     }
-    for (replica, versions) in wanted {
-        driver.apply(Event::SetWanted { replica, versions: versions.into_iter().collect() });
-    }
+    let set =
+        |(replica, versions): (_, BTreeSet<_>)| Event::SetWanted { replica, versions: versions.into_iter().collect() };
+    driver.apply_all(wanted.into_iter().map(set));
 }

@@ -10,7 +10,10 @@ use super::event::{Op, ReplicaIx, VersionIx, WaiterId};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "fields are named for what they are; the text of the variant says the rest")]
 pub enum Effect {
-    /// Ask the replica to load the version; give up at `deadline`. Answer: `Event::LoadDone` with the same `op`, also on failure.
+    /// Ask the replica to load the version. Answer: `Event::LoadDone` with the same `op`, when the server has answered or broken off, however
+    /// long after `deadline` that is; only then its slot is free.
+    ///
+    /// At `deadline` the load has failed for all who wait.
     Load { op: Op, replica: ReplicaIx, version: VersionIx, deadline: Mono },
     /// Compare the digest and ask the known questions; give up at `deadline`. Answer: `Event::Verified` with the same `op`.
     Verify { op: Op, replica: ReplicaIx, version: VersionIx, deadline: Mono },
@@ -93,6 +96,8 @@ pub enum Alarm {
     OverMemory { replica: ReplicaIx, held: Bytes, memory: Bytes },
     /// The weights or the answers are not those of the version. The version is quarantined on the replica.
     VerificationFailed { replica: ReplicaIx, version: VersionIx, why: String },
+    /// A load is over its time and has not ended. It keeps its slot.
+    LoadOverdue { replica: ReplicaIx, version: VersionIx, after: Duration },
     /// The third load in a row has failed, or one failed for good.
     LoadFailing { replica: ReplicaIx, version: VersionIx, failures: u32, why: String },
     /// A wanted version has no room, and what is held may not be evicted for it. Once until the wanted set, memory or holdings change.

@@ -8,6 +8,11 @@ use holdfast_types::{Bytes, Mono};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReplicaIx(pub u32);
 
+/// A model server, as a small number that the driver gives: one process at one address, under whatever names. Loads are bounded for each
+/// server, so that a replica that is renamed, or removed and configured again, is not given more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ServerIx(pub u32);
+
 /// One version of one model in one pool, as a small number that the driver gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VersionIx(pub u32);
@@ -41,7 +46,7 @@ pub enum Mode {
 pub struct Settings {
     /// The most loads in flight over all replicas (LOAD-1). Default 8.
     pub fleet_loads: u32,
-    /// After this time a load has failed. Default 5 min.
+    /// After this time nobody waits for a load any more. It keeps its slot until it has ended: nobody knows what the server is doing. Default 5 min.
     pub load_timeout: Duration,
     /// After this time a verification or an unload has failed. Default 30 s.
     pub step_timeout: Duration,
@@ -86,11 +91,13 @@ impl Default for Settings {
 pub struct ReplicaSpec {
     /// Its pool.
     pub pool: PoolIx,
+    /// The server behind it.
+    pub server: ServerIx,
     /// The memory at the disposal of versions. None: not known, and nothing is ever evicted to make room.
     pub memory: Option<Bytes>,
     /// Whether the server can load and unload on request. False: it holds what it holds, and a request without a holder is shed.
     pub loads: bool,
-    /// The most loads in flight on it (LOAD-1). Zero: it is sent none.
+    /// The most loads in flight on its server (LOAD-1). Zero: it is sent none.
     pub max_loads: u32,
     /// The pool's mode.
     pub mode: Mode,
@@ -175,6 +182,9 @@ pub enum Event {
     Quarantine { replica: ReplicaIx, version: VersionIx, why: String },
     /// A probe with a known answer succeeded: the quarantine is over and the version is shown again.
     Released { replica: ReplicaIx, version: VersionIx },
+    /// There is no known answer to ask for: a quarantined copy is unloaded, so that it is loaded anew where it is wanted. On a replica that
+    /// cannot unload it stays quarantined.
+    Renew { replica: ReplicaIx, version: VersionIx },
     /// Time has passed: to be sent at or soon after [`super::Residency::next_deadline`].
     Tick,
 }

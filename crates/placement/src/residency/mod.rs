@@ -41,8 +41,8 @@ use holdfast_types::{Bytes, Mono};
 
 pub use effect::{Alarm, Effect, Outcome, Shed};
 pub use event::{
-    Event, LoadError, MAX_CANDIDATES, MAX_TEXT, Mode, Op, PoolIx, Proof, ReplicaIx, ReplicaSpec, Settings, Usage,
-    VersionIx, VersionSpec, WaiterId,
+    Event, LoadError, MAX_CANDIDATES, MAX_TEXT, Mode, Op, PoolIx, Proof, ReplicaIx, ReplicaSpec, ServerIx, Settings,
+    Usage, VersionIx, VersionSpec, WaiterId,
 };
 pub use forecast::{Forecast, Prospect};
 pub use report::{HoldingReport, MissingReport, QueuedReport, ReplicaReport, Report, State};
@@ -60,8 +60,10 @@ pub struct Residency {
     history: BTreeMap<(ReplicaIx, VersionIx), History>,
     ops: BTreeMap<Op, InFlight>,
     next_op: u64,
-    /// Loads in flight by replica: apart from `replicas`, because a load outlives the removal of its replica.
-    loading: BTreeMap<ReplicaIx, u32>,
+    /// Loads in flight by server: apart from `replicas`, because a load outlives the removal of its replica.
+    loading: BTreeMap<ServerIx, u32>,
+    /// Loads over their time that have not ended.
+    overdue: BTreeSet<Op>,
     demands: BTreeMap<u64, Demand>,
     demand_of: BTreeMap<(VersionIx, Box<[ReplicaIx]>), u64>,
     next_demand: u64,
@@ -97,6 +99,7 @@ impl Residency {
             ops: BTreeMap::new(),
             next_op: 0,
             loading: BTreeMap::new(),
+            overdue: BTreeSet::new(),
             demands: BTreeMap::new(),
             demand_of: BTreeMap::new(),
             next_demand: 0,
@@ -116,9 +119,23 @@ impl Residency {
 
     /// Takes an event in and appends what is to be done to `out`, in the order in which it is to be done.
     pub fn apply(&mut self, now: Mono, event: Event, usage: &dyn Usage, out: &mut Vec<Effect>) {
+        self.apply_all(now, [event], usage, out);
+    }
+
+    /// Takes several events in at one moment. What can be started is looked for once, after the last: a configuration is many events.
+    pub fn apply_all(
+        &mut self,
+        now: Mono,
+        events: impl IntoIterator<Item = Event>,
+        usage: &dyn Usage,
+        out: &mut Vec<Effect>,
+    ) {
         self.now = self.now.max(now);
         let cx = &mut Cx { now: self.now, usage, out };
-        let changed = self.take_in(cx, event);
+        let mut changed = false;
+        for event in events {
+            changed |= self.take_in(cx, event);
+        }
         let due = self.expire(cx);
         if changed || due {
             self.pump(cx);
@@ -149,6 +166,7 @@ impl Residency {
             Event::UnloadDone { op, result } => return self.unload_done(cx, op, result),
             Event::Quarantine { replica, version, why } => self.quarantine(cx, replica, version, why),
             Event::Released { replica, version } => self.released(cx, replica, version),
+            Event::Renew { replica, version } => self.renew(cx, replica, version),
             Event::Tick => return false,
         }
         true
@@ -178,7 +196,7 @@ impl Residency {
     #[must_use]
     pub fn next_deadline(&self) -> Option<Mono> {
         let makings = self.replicas.values().filter_map(|r| r.making.as_ref().map(|m| m.until));
-        let ops = self.ops.values().map(|o| o.deadline);
+        let ops = self.ops.iter().filter(|(op, _)| !self.overdue.contains(op)).map(|(_, o)| o.deadline);
         let waiter = self.deadlines.first().map(|(at, _)| *at);
         let reprove = self.reprove.first().map(|(at, ..)| *at);
         let single = [waiter, reprove, self.look_again.first().copied(), self.recheck];
@@ -203,16 +221,26 @@ impl Residency {
         self.waiters.len()
     }
 
-    /// Loads in flight over all replicas.
+    /// Loads in flight over all servers, but for those that are over their time on a replica that is down or gone as well: servers that hang
+    /// must not keep all others from loading.
     #[must_use]
     pub fn loads_in_flight(&self) -> u32 {
-        self.loading.values().fold(0, |sum, n| sum.saturating_add(*n))
+        let all = self.loading.values().fold(0u32, |sum, n| sum.saturating_add(*n));
+        let lost = self.overdue.iter().filter_map(|op| self.ops.get(op));
+        let lost = lost.filter(|o| self.replicas.get(&o.replica).is_none_or(|r| !r.up)).count();
+        all.saturating_sub(u32::try_from(lost).unwrap_or(u32::MAX))
     }
 
-    /// Loads in flight on one replica.
+    /// Loads in flight on the server of a replica.
     #[must_use]
     pub fn loads_on(&self, replica: ReplicaIx) -> u32 {
-        self.loading.get(&replica).copied().unwrap_or(0)
+        self.replicas.get(&replica).map_or(0, |r| self.loads_of(r.spec.server))
+    }
+
+    /// Loads in flight on a server, under whatever name they were begun.
+    #[must_use]
+    pub fn loads_of(&self, server: ServerIx) -> u32 {
+        self.loading.get(&server).copied().unwrap_or(0)
     }
 
     /// The sizes of all that a replica holds by the machine's account, what is loading or leaving included.
@@ -233,9 +261,10 @@ impl Residency {
         let op = Op(self.next_op);
         self.next_op = self.next_op.wrapping_add(1);
         let deadline = self.now.after(limit);
-        self.ops.insert(op, InFlight { kind, replica, version, since: self.now, deadline });
+        let server = self.replicas.get(&replica).map_or(ServerIx(u32::MAX), |r| r.spec.server);
+        self.ops.insert(op, InFlight { kind, replica, server, version, since: self.now, deadline });
         if kind == OpKind::Load {
-            let count = self.loading.entry(replica).or_default();
+            let count = self.loading.entry(server).or_default();
             *count = count.saturating_add(1);
         }
         (op, deadline)
@@ -245,11 +274,12 @@ impl Residency {
         let done = *self.ops.get(&op).filter(|o| o.kind == kind)?;
         self.ops.remove(&op);
         if kind == OpKind::Load {
-            let left = self.loads_on(done.replica).saturating_sub(1);
+            self.overdue.remove(&op);
+            let left = self.loads_of(done.server).saturating_sub(1);
             if left == 0 {
-                self.loading.remove(&done.replica);
+                self.loading.remove(&done.server);
             } else {
-                self.loading.insert(done.replica, left);
+                self.loading.insert(done.server, left);
             }
         }
         Some(done)

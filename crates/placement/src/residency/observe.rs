@@ -7,7 +7,7 @@ use holdfast_types::{Bytes, Mono};
 use super::Residency;
 use super::effect::{Alarm, Effect};
 use super::event::{LoadError, Op, Proof, ReplicaIx, VersionIx};
-use super::state::{Cx, Entry, OpKind, Phase, cut};
+use super::state::{Aim, Cx, Entry, OpKind, Phase, cut};
 
 impl Residency {
     pub(super) fn set_up(&mut self, replica: ReplicaIx) {
@@ -22,8 +22,14 @@ impl Residency {
         r.up &= up;
         r.observed = false;
         r.making = None;
+        let removed = |v: &VersionIx| self.versions.get(v).is_none_or(|info| info.removed);
         for (version, entry) in &mut r.entries {
             match entry.phase {
+                // What is wrong stays so until it is proved or gone, whatever was on its way with it.
+                Phase::Hiding(_) if entry.before == Phase::Quarantined && !removed(version) => {
+                    entry.enter(Phase::Quarantined, cx.now);
+                    continue;
+                }
                 Phase::Loading(_) | Phase::Unloading(..) | Phase::Quarantined | Phase::Unknown => continue,
                 Phase::Held | Phase::Hiding(_) | Phase::Unproven | Phase::Verifying(_) => {}
             }
@@ -52,6 +58,7 @@ impl Residency {
             self.forget_if_gone(version);
         }
         for version in held {
+            self.overdue_seen(cx, replica, version, started);
             self.seen(cx, replica, version, started);
         }
         self.check_memory(cx, replica);
@@ -165,6 +172,12 @@ impl Residency {
 
     pub(super) fn quarantine(&mut self, cx: &mut Cx, replica: ReplicaIx, version: VersionIx, why: String) {
         let Some(entry) = self.entry_mut(replica, version) else { return };
+        if let Phase::Hiding(_) = entry.phase {
+            // It leaves already. If it is taken back, then into quarantine.
+            entry.before = Phase::Quarantined;
+            entry.why = Some(cut(why));
+            return;
+        }
         if !matches!(entry.phase, Phase::Held | Phase::Unproven | Phase::Verifying(_) | Phase::Unknown) {
             return;
         }
@@ -180,6 +193,15 @@ impl Residency {
         let quarantined = self.entry_mut(replica, version).is_some_and(|e| e.phase == Phase::Quarantined);
         if contact && quarantined {
             self.became_held(cx, replica, version);
+        }
+    }
+
+    /// A quarantined copy goes, so that a new one may come.
+    pub(super) fn renew(&mut self, cx: &mut Cx, replica: ReplicaIx, version: VersionIx) {
+        let contact = self.replicas.get(&replica).is_some_and(|r| r.up && r.observed && r.spec.loads);
+        let quarantined = self.entry_mut(replica, version).is_some_and(|e| e.phase == Phase::Quarantined);
+        if contact && quarantined {
+            self.hide(cx, replica, version, Aim::Renew);
         }
     }
 

@@ -26,12 +26,12 @@ impl Residency {
     }
 
     pub(super) fn expire_ops(&mut self, cx: &mut Cx) -> bool {
-        let over: Vec<(Op, OpKind)> =
-            self.ops.iter().filter(|(_, o)| o.deadline <= cx.now).map(|(op, o)| (*op, o.kind)).collect();
+        let due = |(op, o): &(&Op, &InFlight)| o.deadline <= cx.now && !self.overdue.contains(op);
+        let over: Vec<(Op, OpKind)> = self.ops.iter().filter(due).map(|(op, o)| (*op, o.kind)).collect();
         for (op, kind) in &over {
             let text = "no answer in time".to_owned();
             match kind {
-                OpKind::Load => self.load_done(cx, *op, Err(LoadError { text, permanent: false })),
+                OpKind::Load => self.load_overdue(cx, *op),
                 OpKind::Verify => self.verified(cx, *op, Proof::Unknown(text)),
                 OpKind::Unload => self.unload_done(cx, *op, Err(text)),
             };
@@ -58,7 +58,38 @@ impl Residency {
         cx.out.push(Effect::Load { op, replica, version, deadline });
     }
 
+    /// A load is over its time. It has failed for all who wait, but the server may well be at work still: its slot stays taken, and the version
+    /// is not asked for again here, until the server answers, breaks off, or is seen to hold it.
+    fn load_overdue(&mut self, cx: &mut Cx, op: Op) -> bool {
+        let Some(load) = self.ops.get(&op).copied() else { return false };
+        self.overdue.insert(op);
+        let (replica, version) = (load.replica, load.version);
+        let Some(entry) = self.entry_mut(replica, version).filter(|e| e.phase == Phase::Loading(op)) else {
+            return true;
+        };
+        let text = "no answer in time".to_owned();
+        entry.why = Some(text.clone());
+        cx.out.push(Effect::Alarm(Alarm::LoadOverdue { replica, version, after: cx.now.since(load.since) }));
+        self.load_failed(cx, replica, version, LoadError { text, permanent: false });
+        true
+    }
+
+    /// Whether this is a load over its time.
+    pub(super) fn is_overdue(&self, op: Op) -> bool {
+        self.overdue.contains(&op)
+    }
+
+    /// A poll that began after these loads were over their time shows that they have ended well.
+    pub(super) fn overdue_seen(&mut self, cx: &mut Cx, replica: ReplicaIx, version: VersionIx, started: Mono) {
+        let here = |o: &InFlight| o.replica == replica && o.version == version && o.deadline <= started;
+        let ended: Vec<Op> = self.overdue.iter().copied().filter(|op| self.ops.get(op).is_some_and(here)).collect();
+        for op in ended {
+            self.load_done(cx, op, Ok(None));
+        }
+    }
+
     pub(super) fn load_done(&mut self, cx: &mut Cx, op: Op, result: Result<Option<Bytes>, LoadError>) -> bool {
+        let was_overdue = self.is_overdue(op);
         let Some(done) = self.end_op(op, OpKind::Load) else { return false };
         let (replica, version) = (done.replica, done.version);
         let current = self.entry_mut(replica, version).is_some_and(|e| e.phase == Phase::Loading(op));
@@ -67,7 +98,10 @@ impl Residency {
             Ok(measured) => self.loaded(cx, replica, version, measured),
             Err(error) => {
                 self.remove_entry(cx, replica, version);
-                self.load_failed(cx, replica, version, error);
+                // One that was over its time has been counted as a failure then.
+                if !was_overdue {
+                    self.load_failed(cx, replica, version, error);
+                }
             }
         }
         self.forget_if_gone(version);
@@ -177,6 +211,7 @@ impl Residency {
             match aim {
                 Aim::Room(_) if !loads || self.last_holder(replica, version) => self.rescue(cx, replica, version),
                 Aim::Retire if !loads => self.remove_entry(cx, replica, version),
+                Aim::Renew if !loads => self.rescue(cx, replica, version),
                 _ => self.unload(cx, replica, version, aim),
             }
         }
@@ -209,6 +244,7 @@ impl Residency {
         }
         match result {
             Ok(()) => self.unloaded(cx, replica, version, aim),
+            Err(_) if aim == Aim::Renew => entry.enter(Phase::Quarantined, cx.now),
             Err(_) => {
                 // Nobody knows whether it is still there: prove it, and let it be for a while.
                 entry.keep_until = keep_until;
@@ -224,7 +260,7 @@ impl Residency {
         if self.versions.get(&version).is_some_and(|v| !v.removed) {
             let past = self.history.entry((replica, version)).or_default();
             past.left_at = Some(cx.now);
-            if aim != Aim::Retire {
+            if matches!(aim, Aim::Room(_)) {
                 past.evicted_at = Some(cx.now);
             }
         }

@@ -10,7 +10,7 @@ use super::effect::Shed;
 use super::event::{ReplicaIx, VersionIx};
 use super::ops::{FAILURES_ALARM, RECHECK};
 use super::room::Room;
-use super::state::{Cx, OpKind, Phase};
+use super::state::{Cx, InFlight, OpKind, Phase};
 
 /// The most demands that are looked through to see how long the queue before one is.
 const QUEUE_SCAN: usize = 256;
@@ -111,6 +111,7 @@ impl Residency {
         if let Some(entry) = r.entries.get(&version) {
             return match entry.phase {
                 Phase::Held => Outlook::Ready,
+                Phase::Loading(op) if self.is_overdue(op) => Outlook::Failing(self.next_attempt(cx, replica, version)),
                 Phase::Loading(_) => Outlook::Coming(expected.saturating_sub(cx.now.since(entry.since))),
                 Phase::Unproven | Phase::Verifying(_) if entry.unknown_proofs == 0 => Outlook::Coming(Duration::ZERO),
                 Phase::Unproven | Phase::Verifying(_) | Phase::Unknown => Outlook::Blocked,
@@ -138,6 +139,11 @@ impl Residency {
             return Outlook::Later(retry.saturating_add(expected), Shed::Backoff);
         }
         self.outlook_of_load(cx, demand, replica, version, expected)
+    }
+
+    /// How long the back-off of a version on a replica lasts.
+    fn next_attempt(&self, cx: &Cx, replica: ReplicaIx, version: VersionIx) -> Duration {
+        self.history.get(&(replica, version)).map_or(Duration::ZERO, |h| h.retry_at.since(cx.now))
     }
 
     fn outlook_of_load(
@@ -182,12 +188,13 @@ impl Residency {
         let Some(r) = self.replicas.get(&replica) else { return Duration::ZERO };
         let mean = self.pool_load_time.get(&r.spec.pool).copied().unwrap_or(Duration::ZERO);
         let fleet_full = !self.fleet_free();
-        let loads = self.ops.values().filter(|o| o.kind == OpKind::Load && (fleet_full || o.replica == replica));
+        let here = |o: &InFlight| fleet_full || o.server == r.spec.server;
+        let loads = self.ops.iter().filter(|(op, o)| o.kind == OpKind::Load && here(o) && !self.is_overdue(**op));
         let remaining = |began: Mono, of: ReplicaIx, v: VersionIx| {
             let pool = self.replicas.get(&of).map_or(r.spec.pool, |r| r.spec.pool);
             self.expected_load(pool, v).saturating_sub(cx.now.since(began))
         };
-        let next = loads.map(|o| remaining(o.since, o.replica, o.version)).min().unwrap_or(Duration::ZERO);
+        let next = loads.map(|(_, o)| remaining(o.since, o.replica, o.version)).min().unwrap_or(Duration::ZERO);
         let before = self.demands.range(..demand.unwrap_or(u64::MAX)).take(QUEUE_SCAN);
         let ahead = before.filter(|(_, d)| {
             (fleet_full || d.candidates.contains(&replica)) && !self.on_its_way(d.version, &d.candidates)
@@ -203,7 +210,8 @@ impl Residency {
             let making = r.making.is_some_and(|m| m.version == version);
             making
                 || r.entries.get(&version).is_some_and(|e| match e.phase {
-                    Phase::Loading(_) | Phase::Held => true,
+                    Phase::Loading(op) => !self.is_overdue(op),
+                    Phase::Held => true,
                     Phase::Unproven | Phase::Verifying(_) => e.unknown_proofs == 0,
                     _ => false,
                 })

@@ -6,7 +6,7 @@ use std::time::Duration;
 use holdfast_types::{Bytes, Mono};
 
 use super::effect::Effect;
-use super::event::{MAX_TEXT, Op, ReplicaIx, ReplicaSpec, Usage, VersionIx, VersionSpec, WaiterId};
+use super::event::{MAX_TEXT, Op, ReplicaIx, ReplicaSpec, ServerIx, Usage, VersionIx, VersionSpec, WaiterId};
 use super::report::State;
 
 /// What every step of one `apply` needs.
@@ -23,6 +23,8 @@ pub(super) enum Aim {
     Room(VersionIx),
     /// It is no longer configured.
     Retire,
+    /// It was wrong, and is to be loaded anew.
+    Renew,
 }
 
 /// Where a version is in its life on a replica.
@@ -215,6 +217,7 @@ pub(super) enum OpKind {
 pub(super) struct InFlight {
     pub(super) kind: OpKind,
     pub(super) replica: ReplicaIx,
+    pub(super) server: ServerIx,
     pub(super) version: VersionIx,
     pub(super) since: Mono,
     pub(super) deadline: Mono,

@@ -61,9 +61,12 @@ pub(crate) fn v(ix: u32) -> VersionIx {
     VersionIx(ix)
 }
 
+/// Stands for a server of the replica's own.
+pub(crate) const OWN: ServerIx = ServerIx(u32::MAX);
+
 pub(crate) fn spec(gib: u64) -> ReplicaSpec {
     let memory = Some(Bytes(gib * GIB));
-    ReplicaSpec { pool: PoolIx(0), memory, loads: true, max_loads: 1, mode: Mode::Guaranteed }
+    ReplicaSpec { pool: PoolIx(0), server: OWN, memory, loads: true, max_loads: 1, mode: Mode::Guaranteed }
 }
 
 impl World {
@@ -108,7 +111,12 @@ impl World {
     }
 
     /// One event, checked by the witness.
-    pub(crate) fn event(&mut self, event: Event) {
+    pub(crate) fn event(&mut self, mut event: Event) {
+        if let Event::SetReplica { replica, spec } = &mut event
+            && spec.server == OWN
+        {
+            spec.server = ServerIx(replica.0);
+        }
         self.last.clear();
         self.witness.event(&event);
         self.machine.apply(self.now, event.clone(), &self.usage, &mut self.last);

@@ -1,0 +1,111 @@
+//! Residency: what keeps a load slot, and what a wrong copy comes to.
+#![allow(clippy::panic, reason = "a test fails loudly")]
+
+mod common;
+
+use common::*;
+use holdfast_placement::residency::*;
+
+fn world(replicas: u32, gib: u64, versions: u32) -> World {
+    World::with(Settings::default(), replicas, gib, versions, Mode::Guaranteed)
+}
+
+#[test]
+fn a_load_over_its_time_keeps_its_slot_until_the_server_answers() {
+    let mut w = world(1, 4, 2);
+    w.want(0, &[0], secs(1));
+    w.advance(secs(300));
+    let (again, other) = (w.want(0, &[0], secs(30)), w.want(1, &[0], secs(30)));
+    w.advance(secs(1000));
+    assert_eq!(w.loading(), [(0, 0)], "nobody knows what the server is doing");
+    assert!(matches!(w.shed(again), Some((_, Shed::Backoff))));
+    assert!(matches!(w.shed(other), Some((_, Shed::Deadline))));
+    // A poll that does not show it proves nothing: servers list what is ready.
+    w.poll(0, &[]);
+    assert_eq!(w.loading(), [(0, 0)]);
+    w.want(1, &[0], secs(30));
+    w.fail_load(0, false);
+    assert_eq!(w.loading(), [(0, 1)], "the slot is free, for what is waited for first");
+}
+
+#[test]
+fn a_load_over_its_time_that_is_seen_to_have_ended_frees_its_slot() {
+    let mut w = world(1, 4, 2);
+    w.want(0, &[0], secs(1));
+    w.advance(secs(300));
+    w.want(1, &[0], secs(30));
+    w.poll(0, &[0]);
+    assert_eq!(w.loading(), [(0, 0), (0, 1)], "the first one's answer is still out, but it has ended");
+    assert_eq!(w.machine.loads_in_flight(), 1);
+    // Its answer comes after all, and changes nothing.
+    w.finish(0);
+    assert_eq!(w.machine.loads_in_flight(), 1);
+    w.settle(secs(1));
+    assert!(w.holds(0, 0) && w.holds(0, 1));
+}
+
+#[test]
+fn servers_that_hang_do_not_keep_the_fleet_from_loading() {
+    let mut w = World::with(Settings { fleet_loads: 1, ..Settings::default() }, 2, 4, 1, Mode::Guaranteed);
+    w.want(0, &[0], secs(1));
+    w.event(Event::ReplicaDown { replica: r(0) });
+    w.want(0, &[1], secs(600));
+    assert_eq!(w.loading(), [(0, 0)], "within its time it counts, down or not");
+    w.advance(secs(300));
+    assert_eq!(w.loading(), [(0, 0), (1, 0)]);
+    // Back again, it counts again, and on its own server it never ceased to.
+    w.event(Event::ReplicaUp { replica: r(0) });
+    assert_eq!((w.machine.loads_in_flight(), w.machine.loads_on(r(0))), (2, 1));
+}
+
+#[test]
+fn a_server_under_another_name_has_the_same_slots() {
+    let mut w = world(1, 4, 2);
+    w.want(0, &[0], secs(100));
+    w.event(Event::RemoveReplica { replica: r(0) });
+    w.event(Event::SetReplica { replica: r(7), spec: ReplicaSpec { server: ServerIx(0), ..spec(4) } });
+    w.poll(7, &[]);
+    w.want(1, &[7], secs(100));
+    assert_eq!(w.loading(), [(0, 0)]);
+    w.finish(0);
+    assert_eq!(w.loading(), [(7, 1)]);
+}
+
+#[test]
+fn a_wrong_answer_from_a_version_that_is_leaving_is_not_forgotten() {
+    let mut w = world(1, 1, 2);
+    w.hold(0, 0);
+    w.busy(0, 0, 1);
+    w.advance(secs(100));
+    // Version 0 is wanted out of the way by a request for version 1, and answers wrongly on its way.
+    w.busy(0, 0, 0);
+    w.want(1, &[0], secs(10));
+    assert!(!w.holds(0, 0));
+    w.event(Event::Quarantine { replica: r(0), version: v(0), why: "wrong".to_owned() });
+    let waiter = w.want(0, &[0], secs(5));
+    assert!(!w.holds(0, 0), "it does not come back into service");
+    w.advance(secs(5));
+    assert!(!matches!(w.outcome(waiter), Some(Outcome::Ready(_))));
+}
+
+#[test]
+fn what_has_no_known_answer_is_loaded_anew_to_end_its_quarantine() {
+    let mut w = world(1, 4, 1);
+    w.wanted(0, &[0]);
+    w.settle(secs(1));
+    assert!(w.holds(0, 0));
+    let loads = w.loads();
+    w.event(Event::Quarantine { replica: r(0), version: v(0), why: "wrong".to_owned() });
+    w.event(Event::Renew { replica: r(0), version: v(0) });
+    assert!(!w.holds(0, 0));
+    w.settle(secs(1));
+    assert_eq!((w.loads(), w.holds(0, 0)), (loads + 1, true));
+    // An unload that fails ends nothing.
+    w.event(Event::Quarantine { replica: r(0), version: v(0), why: "wrong".to_owned() });
+    w.event(Event::Renew { replica: r(0), version: v(0) });
+    w.drain();
+    let Some(Effect::Unload { op, .. }) = w.open.pop() else { panic!("an unload") };
+    w.event(Event::UnloadDone { op, result: Err("no".to_owned()) });
+    w.settle(secs(1));
+    assert!(!w.holds(0, 0));
+}
