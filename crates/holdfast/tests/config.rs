@@ -17,7 +17,7 @@ struct World {
     holdfast: Holdfast,
     head: String,
     servers: Vec<ModelServer>,
-    _repository: TempDir,
+    repository: TempDir,
 }
 
 impl World {
@@ -28,7 +28,7 @@ impl World {
         let config = format!("{head}tenants:\n{}", tenant("acme", "1"));
         let holdfast = Holdfast::start(binary(), &config).await;
         assert_eq!(served(&holdfast, "acme", INFER).await, "1");
-        Self { holdfast, head, servers, _repository: repository }
+        Self { holdfast, head, servers, repository }
     }
 
     /// Configurations decided about so far.
@@ -88,7 +88,7 @@ async fn a_changed_file_is_taken_by_itself_and_one_revision_is_told_everywhere()
 #[tokio::test]
 async fn tenants_models_replicas_and_pools_come_and_go_by_a_signal() {
     let mut world = World::new().await;
-    let second = world.servers[1].url();
+    let (second, other) = (world.servers[1].url(), model_server(&world.repository, "o1", &[]).await);
     let more = format!(
         "{}  - {{ name: rank, pool: other, versions: [{{ version: \"1\", size: 2GiB }}] }}\ntenants:\n{}  \
          - {{ name: globex, subset: 1, pins: {{ rank: \"1\", screen: \"3\" }} }}\n",
@@ -96,7 +96,8 @@ async fn tenants_models_replicas_and_pools_come_and_go_by_a_signal() {
             "models:\n",
             &format!(
                 "  - name: other\n    protocol: open-inference\n    residency: repository\n    \
-                 replicas: [{{ name: o1, url: \"{second}\", memory: 24GiB }}]\nmodels:\n"
+                 replicas: [{{ name: o1, url: \"{}\", memory: 24GiB }}]\nmodels:\n",
+                other.url()
             )
         ),
         tenant("acme", "1"),
