@@ -111,7 +111,7 @@ section! {
     pub(crate) struct ReplicaForm {
         /// Its stable name, which decides what hashes to it; unique in the pool, also when case is ignored.
         name: Option<ReplicaName> = None, Required(REPLICA);
-        /// Where it listens: http://host:port.
+        /// Where it listens: http://host:port. One address is one replica; only in static pools may it be in another pool too.
         url: Option<Endpoint> = None, Required(URL);
         /// Memory for versions. Left out: unlimited.
         memory: Option<Bytes> = None, Optional(size(KIB, 1024 * TIB));
