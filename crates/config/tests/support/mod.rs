@@ -1,4 +1,5 @@
 //! What the tests of this crate share: one good configuration.
+#![allow(dead_code, reason = "each test file uses its part")]
 
 /// Uses every section. Line numbers matter to the golden table.
 pub(crate) const GOOD: &str = r#"listen: { data: "127.0.0.1:7400", admin: "127.0.0.1:7401" }
