@@ -30,6 +30,8 @@ pub struct ConnState {
     writes: AtomicU64,
     /// The socket took nothing of the last write: the client does not read.
     blocked: AtomicBool,
+    /// The client has left while a request of its was being answered and nobody read.
+    gone: AtomicBool,
 }
 
 const NONE_REFUSED: u64 = u64::MAX;
@@ -50,6 +52,7 @@ impl Default for ConnState {
             closing: AtomicBool::new(false),
             writes: AtomicU64::new(0),
             blocked: AtomicBool::new(false),
+            gone: AtomicBool::new(false),
         }
     }
 }
@@ -117,6 +120,14 @@ impl ConnState {
 
     pub(crate) fn is_blocked(&self) -> bool {
         self.blocked.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_gone(&self) {
+        self.gone.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Relaxed)
     }
 
     pub(crate) fn set_closing(&self) {

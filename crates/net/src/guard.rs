@@ -18,13 +18,14 @@ use tokio::time::{Sleep, sleep};
 use holdfast_codec::framing::{Monitor, Phase, Violation};
 
 use crate::conn::ConnState;
+use crate::watched::Watched;
 
 /// Makes the whole answer to a refused head, status line included.
 pub type Refusal = Arc<dyn Fn(Violation) -> Bytes + Send + Sync>;
 
 /// The checked connection.
-pub(crate) struct Guarded<S> {
-    stream: S,
+pub(crate) struct Guarded {
+    stream: Watched,
     monitor: Monitor,
     state: Arc<ConnState>,
     /// Bytes read but not released: an unfinished head, or what was read before the protocol was known.
@@ -45,8 +46,14 @@ struct Linger {
     left: usize,
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Guarded<S> {
-    pub(crate) fn new(stream: S, first: BytesMut, monitor: Monitor, state: Arc<ConnState>, refusal: Refusal) -> Self {
+impl Guarded {
+    pub(crate) fn new(
+        stream: Watched,
+        first: BytesMut,
+        monitor: Monitor,
+        state: Arc<ConnState>,
+        refusal: Refusal,
+    ) -> Self {
         let mut this = Self { stream, monitor, state, held: first, released: 0, refusal, answer: None, linger: None };
         this.check_held();
         this
@@ -124,7 +131,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guarded<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Guarded<S> {
+impl Guarded {
     /// Reads on for a while after the last answer when the client may still be sending: a socket that is closed with bytes unread resets the
     /// connection, and the reset can overtake the answer (RFC 9112, 9.6).
     fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -142,11 +149,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guarded<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Guarded<S> {
+impl AsyncRead for Guarded {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         loop {
             if this.give_released(buf) {
+                this.stream.note_read();
                 return Poll::Ready(Ok(()));
             }
             if this.monitor.is_broken() {
@@ -169,7 +177,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Guarded<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
+impl AsyncWrite for Guarded {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, buf);
         self.state.note_write(&written);
@@ -190,7 +198,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
         self.stream.is_write_vectored()
     }
 
+    /// The parser flushes at the end of each of its polls. That is when it is known whether it waits for bytes, and with them for the end.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.state.active() > 0 && self.stream.is_gone(cx) {
+            self.state.set_gone();
+        }
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 

@@ -32,7 +32,7 @@ pub(crate) async fn keep<C, E>(
     let mut timer = pin!(tokio::time::sleep_until(keeper.next_look(now, state.deadline(options.head, options.idle))));
     let mut first = true;
     poll_fn(|cx: &mut Context<'_>| {
-        if conn.as_mut().poll(cx).is_ready() {
+        if conn.as_mut().poll(cx).is_ready() || state.is_gone() {
             return Poll::Ready(());
         }
         if first {

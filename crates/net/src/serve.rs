@@ -22,6 +22,7 @@ use crate::conn::ConnState;
 use crate::drain::Drain;
 use crate::guard::{Guarded, Refusal};
 use crate::keep::keep;
+use crate::watched::Watched;
 
 /// Bounds and times of a listener's connections.
 #[derive(Clone)]
@@ -106,7 +107,7 @@ async fn serve_h1<S, B>(
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let monitor = Monitor::new(options.head_limits);
-    let io = TokioIo::new(Guarded::new(stream, first, monitor, state.clone(), options.refusal.clone()));
+    let io = TokioIo::new(Guarded::new(Watched::new(stream), first, monitor, state.clone(), options.refusal.clone()));
     let mut builder = http1::Builder::new();
     // The keeper has the deadlines; the parser's own would count idle time as part of a head. `pipeline_flush` stays off: it buffers answers
     // without a bound, and forgets those that are not written yet when the connection closes with bytes unread.
