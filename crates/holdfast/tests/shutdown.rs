@@ -261,3 +261,36 @@ async fn a_new_request_during_the_drain_is_answered_or_refused_but_never_left_wa
     assert_eq!(first.answer("POST").await.unwrap().status, 200);
     assert_eq!(rig.gateway.proc.wait_exit(Duration::from_secs(10)).await.code(), Some(0));
 }
+
+/// A file of host aliases that is a pipe: whoever looks up a name that has no dot waits until something is written into it.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[tokio::test]
+async fn a_name_service_that_hangs_does_not_hold_the_process_up() {
+    use holdfast_testkit::{Holdfast, TempDir};
+
+    let dir = TempDir::new();
+    let pipe = dir.join("aliases");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let config = fixture::config("http://hangs:9", &Differs::default());
+    let env = [("HOSTALIASES", pipe.to_str().unwrap())];
+    let mut gateway = Holdfast::start_with(std::path::Path::new(env!("CARGO_BIN_EXE_holdfast")), &config, &env).await;
+    // Opened once the gateway has opened it; held, so that the gateway reads from it and finds nothing.
+    let (opened, held) = std::sync::mpsc::channel();
+    std::thread::spawn(move || opened.send(std::fs::OpenOptions::new().write(true).open(pipe).unwrap()));
+    let mut writer = None;
+    eventually(
+        "a look-up to hang (names have to be looked up by glibc's own `dns`)",
+        Duration::from_secs(20),
+        async || {
+            writer = held.try_recv().ok();
+            writer.is_some().then_some(())
+        },
+    )
+    .await;
+    gateway.proc.sigterm();
+    let told = Instant::now();
+    let status = gateway.proc.wait_exit(Duration::from_secs(30)).await;
+    assert_eq!(status.code(), Some(0));
+    assert!(told.elapsed() < Duration::from_secs(5), "{:?}", told.elapsed());
+    drop(writer);
+}

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{Failure, runtime};
+use super::{Failure, run_to_end};
 use crate::cli::DemoArgs;
 use crate::output;
 use board::Board;
@@ -24,7 +24,7 @@ use world::World;
 
 /// Runs the demo.
 pub fn run(args: &DemoArgs) -> Result<(), Failure> {
-    runtime(2)?.block_on(async {
+    run_to_end(2, async {
         let hear = |kind| signal(kind).map_err(|e| Failure::failed(format!("cannot hear signals: {e}")));
         let (mut interrupt, mut terminate) = (hear(SignalKind::interrupt())?, hear(SignalKind::terminate())?);
         // Whichever way this ends, the world is dropped, and with it every process that it started.

@@ -4,7 +4,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use holdfast_types::{ModelName, Version};
 
-use super::{Failure, runtime};
+use super::{Failure, run_to_end};
 use crate::cli::ModelServerArgs;
 use crate::output;
 
@@ -15,7 +15,7 @@ pub fn run(args: ModelServerArgs) -> Result<(), Failure> {
         return write_sample(&sample, &options);
     }
     options.faults().map_err(|why| Failure::wrong(format!("--fault: {why}")))?;
-    runtime(2)?.block_on(async {
+    run_to_end(2, async {
         let mut terminate =
             signal(SignalKind::terminate()).map_err(|e| Failure::failed(format!("cannot hear signals: {e}")))?;
         let stop = async {

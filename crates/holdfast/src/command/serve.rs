@@ -13,7 +13,7 @@ use holdfast_telemetry::{
     MetricsOptions, init_logging,
 };
 
-use super::{Failure, runtime};
+use super::{Failure, run_to_end};
 use crate::cli::ServeArgs;
 use crate::config_file;
 use crate::output;
@@ -57,7 +57,7 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
             output::say(&format!("holdfast is listening on http://{data}, admin on http://{admin}"));
         }),
     };
-    let stopped = runtime(2)?.block_on(drive(options));
+    let stopped = run_to_end(2, drive(options));
     flush(writer);
     match stopped? {
         Stopped::Drained => Ok(()),
