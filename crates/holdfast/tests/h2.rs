@@ -207,6 +207,7 @@ async fn opening_and_cancelling_streams_in_a_row_ends_the_connection_and_costs_n
     assert!(after < before + (16 << 20), "memory grew from {before} to {after} bytes");
     assert!(rig.stub.executions() < 2_000, "{} requests reached the replica", rig.stub.executions());
     assert_eq!(rig.gateway.data.get("/livez", &[]).await.status.as_u16(), 200);
+    assert_eq!(library_lines(&rig), "");
 }
 
 #[tokio::test]
@@ -281,6 +282,7 @@ async fn floods_of_frames_that_ask_for_nothing_do_not_grow_memory() {
     let before = rss(rig.gateway.proc.pid());
     for one in [
         frame(PING, 0, 0, b"12345678"),
+        frame(PING, 1, 0, b"unasked!"),
         frame(SETTINGS, 0, 0, &[]),
         frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0xff, 0xff]),
         frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1]),
@@ -299,6 +301,13 @@ async fn floods_of_frames_that_ask_for_nothing_do_not_grow_memory() {
         assert!(after < before + (16 << 20), "kind {}: memory grew from {before} to {after} bytes", one[3]);
     }
     assert_eq!(rig.infer().await, 200);
+    assert_eq!(library_lines(&rig), "");
+}
+
+/// What the protocol library has written into the process log.
+fn library_lines(rig: &Rig) -> String {
+    let output = rig.gateway.proc.output();
+    output.lines().filter(|line| line.contains(r#""target":"h2"#)).collect()
 }
 
 #[tokio::test]

@@ -1,7 +1,8 @@
 //! The process log: events of the product's own code, as JSON or text lines on standard error.
 //!
 //! Only the product's own targets are written at the level asked for; libraries are held at warnings, since HTTP libraries write headers,
-//! which hold secrets, at their debug levels. Lines go through a bounded buffer and a thread, so that a full pipe never holds up a request.
+//! which hold secrets, at their debug levels; HTTP/2 at errors, unless the level is debug. Lines go through a bounded buffer and a thread,
+//! so that a full pipe never holds up a request.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -123,7 +124,9 @@ fn filter(level: LogLevel) -> Targets {
         LogLevel::Debug => LevelFilter::DEBUG,
         LogLevel::Trace => LevelFilter::TRACE,
     };
-    Targets::new().with_target(OWN, level).with_default(level.min(LevelFilter::WARN))
+    // Its warnings are of what clients send, and one client can cause any number of them.
+    let h2 = if level >= LevelFilter::DEBUG { LevelFilter::WARN } else { LevelFilter::ERROR };
+    Targets::new().with_target(OWN, level).with_target("h2", h2).with_default(level.min(LevelFilter::WARN))
 }
 
 fn layer<W>(level: LogLevel, format: LogFormat, writer: W) -> Box<dyn Layer<Registry> + Send + Sync>
@@ -229,6 +232,14 @@ mod tests {
                 assert!(text.contains("shown") && !text.contains("canary-7f3a"), "{text}");
             }
         }
+    }
+
+    #[test]
+    fn what_clients_do_to_the_protocol_library_is_no_warning() {
+        let shown = |level| filter(level).would_enable("h2::proto::streams::recv", &Level::WARN);
+        let levels = [LogLevel::Error, LogLevel::Warn, LogLevel::Info, LogLevel::Debug, LogLevel::Trace];
+        assert_eq!(levels.map(shown), [false, false, false, true, true]);
+        assert!(filter(LogLevel::Info).would_enable("h2::proto", &Level::ERROR));
     }
 
     #[test]
