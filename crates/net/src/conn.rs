@@ -64,6 +64,11 @@ impl ConnState {
         }
     }
 
+    /// The bytes so far were no head of HTTP/1.1. What time the client has for its next step runs from its first byte all the same.
+    pub(crate) fn leave_head(&self) {
+        self.phase.store(Phase::Idle as u8, Ordering::Relaxed);
+    }
+
     fn touch(&self) {
         let millis = u64::try_from(self.origin.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.since.store(millis, Ordering::Relaxed);

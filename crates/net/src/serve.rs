@@ -15,8 +15,9 @@ use hyper::service::Service;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 
-use holdfast_codec::framing::{HeadLimits, Monitor};
+use holdfast_codec::framing::{HeadLimits, Monitor, Phase};
 
 use crate::conn::ConnState;
 use crate::drain::Drain;
@@ -67,8 +68,7 @@ pub async fn serve<S, B>(
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let sniffed = tokio::time::timeout(options.idle.min(options.head), sniff(&mut stream)).await;
-    let Ok(Some((first, is_h2))) = sniffed else { return };
+    let Some((first, is_h2)) = sniff(&mut stream, &options, &state).await else { return };
     if is_h2 {
         serve_h2(stream, first, options, drain, state, service).await;
     } else {
@@ -76,15 +76,22 @@ pub async fn serve<S, B>(
     }
 }
 
-/// Reads until it is clear which protocol this is. None if the client left first.
-async fn sniff(stream: &mut TcpStream) -> Option<(BytesMut, bool)> {
+/// Reads until it is clear which protocol this is. None if the client left first, or took too long.
+///
+/// The first byte begins a head, of whatever protocol, and the time for a head runs from there on.
+async fn sniff(stream: &mut TcpStream, options: &ServeOptions, state: &ConnState) -> Option<(BytesMut, bool)> {
     let mut first = BytesMut::with_capacity(1024);
+    let silent = Instant::now() + options.idle.min(options.head);
     loop {
-        if stream.read_buf(&mut first).await.ok()? == 0 {
+        let until = state.deadline(options.head, options.idle).filter(|_| !first.is_empty());
+        let read = tokio::time::timeout_at(until.unwrap_or(silent), stream.read_buf(&mut first)).await;
+        if read.ok()?.ok()? == 0 {
             return None;
         }
+        state.set_phase(Phase::Head);
         let common = first.iter().zip(H2_PREFACE).take_while(|(a, b)| a == b).count();
         if common == H2_PREFACE.len() {
+            state.leave_head();
             return Some((first, true));
         }
         if common < first.len() {

@@ -57,6 +57,34 @@ async fn drip(mut client: RawClient) {
     assert!(!matches!(&ended, Ok(answer) if answer.status == 200), "a head of 7 s passed a deadline of 1 s");
 }
 
+/// The first byte of HTTP/2 is also that of a POST: what follows decides the protocol, and buys no more time.
+#[tokio::test]
+async fn the_time_of_a_first_head_runs_once_whatever_its_protocol_turns_out_to_be() {
+    let top = "timeouts: { head: 4s, keepalive_idle: 60s }";
+    let rig = Rig::with(Differs { top, ..Differs::default() }, |_| None).await;
+    let request = post("");
+    let ends_after = async |rest: &str| {
+        let begun = Instant::now();
+        let mut client = rig.raw().await;
+        client.write("P").await;
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        client.write(rest).await;
+        let ended = client.rest().await.unwrap();
+        assert!(!ended.starts_with(b"HTTP/1.1 200"), "{:?}", String::from_utf8_lossy(&ended));
+        begun.elapsed()
+    };
+    let served = async {
+        let mut client = rig.raw().await;
+        client.write_segments(&[b"P", &request.as_bytes()[1..]]).await;
+        client.answer("POST").await.unwrap().status
+    };
+    let (h1, h2, status) = tokio::join!(ends_after(&request[1..40]), ends_after("RI * HTTP/2.0\r\n"), served);
+    assert_eq!(status, 200);
+    for elapsed in [h1, h2] {
+        assert!(elapsed > Duration::from_millis(3_900) && elapsed < Duration::from_millis(6_500), "{elapsed:?}");
+    }
+}
+
 #[tokio::test]
 async fn an_idle_connection_is_closed_at_its_time_and_a_used_one_is_not() {
     let rig = Rig::with(Differs { top: "timeouts: { keepalive_idle: 700ms }", ..Differs::default() }, |_| None).await;
