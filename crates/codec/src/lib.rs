@@ -7,3 +7,4 @@ pub mod answer;
 pub mod framing;
 pub mod json;
 pub mod oip;
+pub mod rename;

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, RETRY_AFTER, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, Response};
 use http_body::Body;
 use hyper::body::Incoming;
 
 use holdfast_codec::oip::{self, ModelOp};
+use holdfast_codec::rename::renamed;
 use holdfast_net::ReplicaConn;
 use holdfast_placement::health::HealthEvent;
 use holdfast_types::{Failure, FailureKind, ModelName};
@@ -48,6 +50,7 @@ impl One<'_> {
         if oip::is_not_loaded(status.as_u16(), &body) {
             return Ok(self.not_loaded());
         }
+        let body = self.in_the_clients_words(body);
         match status.as_u16() {
             429 | 503 => {
                 self.count("backpressure");
@@ -69,6 +72,13 @@ impl One<'_> {
                 self.maybe_executed(failure, "server_error")
             }
         }
+    }
+
+    /// An error's text with the model's name as the client knows it.
+    fn in_the_clients_words(&self, body: Bytes) -> Bytes {
+        let Some(resolution) = &self.exchange.resolution else { return body };
+        let expected = &resolution.state.expected;
+        renamed(&body, &expected.upstream_model, &expected.model).map_or(body, Bytes::from)
     }
 
     /// The replica does not hold what it was believed to hold: others of the subset may.

@@ -8,7 +8,8 @@ use std::time::Duration;
 use holdfast_testkit::raw::{RawClient, RawError, find};
 use holdfast_testkit::script::Step;
 use holdfast_testkit::stub::StubOptions;
-use holdfast_testkit::{Script, eventually};
+use holdfast_testkit::v2_stub::V2;
+use holdfast_testkit::{Script, Stub, eventually};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -308,6 +309,33 @@ async fn an_error_that_comes_while_the_client_still_sends_is_passed_on_at_once()
             .await;
         }
     }
+}
+
+#[tokio::test]
+async fn a_replicas_error_names_the_model_as_its_client_does() {
+    let v2 = V2::loaded(&[("screen-1", "1")]);
+    let stub = Stub::start(move |request| {
+        let told = |status| Script::json(status, &json!({ "error": "line 1\nscreen-1 has no input like screen-10." }));
+        match request.header("x-wants") {
+            "" => v2.answer(request),
+            "400" => told(400),
+            _ => told(500),
+        }
+    })
+    .await;
+    let pool = "    upstream: { model: \"{model}-{version}\", version: \"\" }";
+    let gateway = start(&config(&stub.url(), &Differs { pool, ..Differs::default() })).await;
+    let mut client = RawClient::connect(gateway.data.addr()).await;
+    client.write(post("x-wants: 400\r\n")).await;
+    let answer = client.answer("POST").await.unwrap();
+    assert_eq!(answer.status, 400);
+    assert_eq!(answer.text(), r#"{"error":"line 1\nscreen has no input like screen-10."}"#);
+    client.write(post("x-wants: 500\r\n")).await;
+    let answer = client.answer("POST").await.unwrap();
+    assert_error(&answer, 502, "upstream_error");
+    assert!(answer.text().contains("screen has") && !answer.text().contains("screen-1 "), "{}", answer.text());
+    client.write(post("")).await;
+    assert_eq!(client.answer("POST").await.unwrap().status, 200);
 }
 
 #[tokio::test]
