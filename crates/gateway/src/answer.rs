@@ -11,21 +11,31 @@ use http_body::Body;
 use hyper::body::Incoming;
 use tokio::time::Sleep;
 
-use holdfast_codec::answer::{Checker, Mismatch, Piece, Pieces};
+use holdfast_codec::answer::{Checker, Expected, Mismatch, Piece, Pieces};
 use holdfast_config::AnswerCheck;
 use holdfast_types::FailureKind;
 
 use crate::body::CutError;
 use crate::exchange::Exchange;
 use crate::lease::Lease;
-use crate::route_state::RouteState;
 
 /// The check of one answer, over the part of it that is JSON.
 pub struct Reading {
     checker: Option<Checker>,
     /// How many bytes of JSON are still to come, where binary tensors follow them.
     json_left: Option<u64>,
-    state: Arc<RouteState>,
+    rule: Arc<AnswerRule>,
+}
+
+/// What a route's answers are held to.
+#[derive(Debug)]
+pub struct AnswerRule {
+    /// What an answer must name.
+    pub expected: Expected,
+    /// Whether it is looked at, and has to name a version.
+    pub check: AnswerCheck,
+    /// Whether the model's name at the replica tells the version, because the replica is asked by name only.
+    pub name_tells_version: bool,
 }
 
 /// Why an answer may not be passed on.
@@ -51,9 +61,9 @@ impl std::fmt::Display for Fault {
 
 impl Reading {
     /// For an answer to an inference. `json` is how many bytes of it are JSON, if not all.
-    pub fn new(state: Arc<RouteState>, json: Option<u64>) -> Self {
-        let looks = state.pool.config.upstream.answer != AnswerCheck::None;
-        Self { checker: looks.then(Checker::default), json_left: json.filter(|_| looks), state }
+    pub fn new(rule: Arc<AnswerRule>, json: Option<u64>) -> Self {
+        let looks = rule.check != AnswerCheck::None;
+        Self { checker: looks.then(Checker::default), json_left: json.filter(|_| looks), rule }
     }
 
     /// Takes the next bytes; what may be passed on is appended to `out`.
@@ -74,7 +84,7 @@ impl Reading {
         }
         let json_ends = self.json_left == Some(0);
         let mut pieces = Pieces::new();
-        checker.feed(&self.state.expected, &json, &mut pieces).map_err(Fault::Mismatch)?;
+        checker.feed(&self.rule.expected, &json, &mut pieces).map_err(Fault::Mismatch)?;
         if json_ends && !checker.may_end() {
             return Err(Fault::Cut);
         }
@@ -111,8 +121,8 @@ impl Reading {
     /// [`Fault::Absent`].
     pub fn judge(&self) -> Result<(), Fault> {
         let Some(checker) = &self.checker else { return Ok(()) };
-        let named = checker.has_version() || (checker.has_model() && self.state.name_tells_version());
-        let required = self.state.pool.config.upstream.answer == AnswerCheck::Required;
+        let named = checker.has_version() || (checker.has_model() && self.rule.name_tells_version);
+        let required = self.rule.check == AnswerCheck::Required;
         if required && !named { Err(Fault::Absent) } else { Ok(()) }
     }
 

@@ -13,6 +13,7 @@ use holdfast_telemetry::{Counter, Family, GatewayMetrics, RouteHandles};
 
 use holdfast_types::PoolName;
 
+use crate::answer::AnswerRule;
 use crate::fleet::{Cell, Pool};
 use crate::residency::Driver;
 use crate::table::Table;
@@ -25,8 +26,8 @@ pub struct RouteState {
     pub version: VersionIx,
     /// The cells of the route's members, in its order of preference.
     pub cells: Box<[Arc<Cell>]>,
-    /// What an answer must name.
-    pub expected: Expected,
+    /// What an answer is held to.
+    pub rule: Arc<AnswerRule>,
     /// Where an inference goes.
     pub infer: PathAndQuery,
     /// Where a question for metadata goes.
@@ -87,15 +88,20 @@ impl RouteState {
             return None;
         }
         let path = |op| upstream_path(&facts.upstream_model, &facts.upstream_version, op).parse().ok();
-        Some(Self {
-            version: facts.ix,
-            cells,
+        let rule = AnswerRule {
             expected: Expected {
                 upstream_model: facts.upstream_model.clone(),
                 upstream_version: facts.answer_version().to_owned(),
                 model: route.model.to_string(),
                 version: route.version.to_string(),
             },
+            check: pool.config.upstream.answer,
+            name_tells_version: pool.config.upstream.model.names_version(),
+        };
+        Some(Self {
+            version: facts.ix,
+            cells,
+            rule: Arc::new(rule),
             infer: path(ModelOp::Infer)?,
             metadata: path(ModelOp::Metadata)?,
             model_stamp: HeaderValue::from_str(route.model.as_str()).ok()?,
@@ -105,11 +111,5 @@ impl RouteState {
             attempts: AttemptCounters::new(metrics, &pool.name),
             pool,
         })
-    }
-
-    /// Whether the model's name at the replica tells the version, because the replica is asked by name only.
-    #[must_use]
-    pub fn name_tells_version(&self) -> bool {
-        self.pool.config.upstream.model.names_version()
     }
 }

@@ -180,6 +180,40 @@ async fn any_fault_leaves_the_last_good_configuration_in_force_and_is_seen_every
     assert!(table["config"]["failed"].is_null(), "{table}");
 }
 
+/// Each of these is a valid file to start with, and on a running gateway nearly always an accident.
+#[tokio::test]
+async fn a_file_emptied_of_its_pools_is_refused_and_the_last_good_table_serves() {
+    let mut world = World::new().await;
+    let good = format!("{}tenants:\n{}", world.head, tenant("acme", "1"));
+    let revision = world.revision().await;
+    let auth = good.lines().next().unwrap().to_owned();
+    for (what, text) in [("no bytes", ""), ("a comment", "# later\n"), ("no pools", &auth)] {
+        if text.is_empty() {
+            // Without the lines that the test kit puts before every other.
+            let before = world.decided().await;
+            std::fs::write(world.holdfast.config_path(), "").unwrap();
+            world.holdfast.proc.sighup();
+            let decided = async || (world.decided().await > before).then_some(());
+            eventually("a decision", Duration::from_secs(15), decided).await;
+        } else {
+            assert!(!world.offer(text).await, "{what} was taken");
+        }
+        let metrics = world.holdfast.metrics().await;
+        assert_eq!(metrics.sum("holdfast_config_error", &[]), 1.0, "{what}");
+        let table = world.holdfast.admin_get("/v1/table").await;
+        assert_eq!(table["revision"], revision, "{what}");
+        assert!(table["config"]["failed"]["faults"].as_str().unwrap().contains("emptied"), "{what}: {table}");
+        let ready = world.holdfast.data.get("/readyz?verbose", &[]).await.expect(200).json();
+        assert!(ready["config_error"].as_str().unwrap().contains("emptied"), "{what}: {ready}");
+        assert_eq!(world.status("acme").await, 200, "{what}");
+        assert_eq!(world.holdfast.admin_get("/v1/replicas").await["replicas"].as_array().unwrap().len(), 2, "{what}");
+    }
+    assert_eq!(world.holdfast.metrics().await.sum("holdfast_config_revision", &[]), 1.0, "the first one is in force");
+    assert!(world.offer(&format!("{good}{}", tenant("globex", "2"))).await);
+    assert_eq!(served(&world.holdfast, "globex", INFER).await, "2");
+    assert_eq!(world.holdfast.metrics().await.sum("holdfast_config_error", &[]), 0.0);
+}
+
 #[tokio::test]
 async fn a_file_a_thousand_times_larger_is_taken_and_one_with_duplicates_is_refused() {
     let mut world = World::new().await;

@@ -157,7 +157,12 @@ async fn a_request_that_would_be_another_one_in_http_1_is_refused() {
         (infer(&[("X-Upper", "1")]), "upper case"),
         (infer(&[(":path", "/v2/models/screen/infer?smuggled")]), "a pseudo field after the others"),
         (infer(&[("x-tenant", "globex")]), "two tenants"),
+        (infer(&[("content_length", "5")]), "a look-alike of a length"),
+        (infer(&[("transfer.encoding", "chunked")]), "a look-alike of a coding"),
     ];
+    let mut target = infer(&[]);
+    target[3].1 = "/v2/models/screen/infer?caf\u{e9}";
+    wrong.push((target, "a target that is not ASCII"));
     let mut path = infer(&[]);
     path[3].1 = "/v2/models/screen/infer HTTP/1.1\r\nx: y";
     wrong.push((path, "a line end in the path"));

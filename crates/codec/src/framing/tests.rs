@@ -166,3 +166,30 @@ proptest! {
         prop_assert!(release.bytes <= bytes.len());
     }
 }
+
+#[test]
+fn what_imitates_a_framing_field_is_neither_of_the_two() {
+    for name in [
+        "content_length",
+        "CONTENT LENGTH",
+        "contentlength",
+        "Content-Length\t",
+        "-transfer.encoding_",
+        "transferencoding",
+    ] {
+        assert!(imitates_length(name.as_bytes()), "{name:?}");
+    }
+    for name in [
+        "",
+        "content-length",
+        "Content-LENGTH",
+        "transfer-encoding",
+        "content-lengths",
+        "x-content-length",
+        "content-1ength",
+    ] {
+        assert!(!imitates_length(name.as_bytes()), "{name:?}");
+    }
+    // Names of which a part could be one of them in another code are not taken apart.
+    assert!(!imitates_length("content-length\u{e9}n".as_bytes()));
+}

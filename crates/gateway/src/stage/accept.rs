@@ -159,3 +159,48 @@ pub fn method_name(method: &Method) -> &'static str {
 pub fn query(parts: &Parts) -> Option<Cow<'_, str>> {
     parts.uri.query().filter(|q| !q.is_empty()).map(Cow::Borrowed)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_config::{Source, load};
+
+    /// What is said of a head in this version of HTTP.
+    fn said(version: Version, target: &[u8], field: &str) -> Result<(), (u16, String)> {
+        let config = load(&Source::text("c.yaml", "")).unwrap().config;
+        let uri = http::Uri::from_maybe_shared(bytes::Bytes::copy_from_slice(target)).unwrap();
+        let request = http::Request::post(uri).version(version).header(field, "5").body(()).unwrap();
+        let (parts, ()) = request.into_parts();
+        let accepted = accept(&parts, true, &Settings::new(&config));
+        accepted.map(drop).map_err(|failure| (failure.http_status(), failure.detail.to_string()))
+    }
+
+    const INFER: &[u8] = b"/v2/models/screen/infer";
+
+    #[test]
+    fn a_field_of_http_2_that_imitates_a_length_is_refused() {
+        for field in [
+            "content_length",
+            "content.length",
+            "contentlength",
+            "transfer_encoding",
+            "-transfer-encoding",
+            "content-length-",
+        ] {
+            let why = (400, Violation::LookAlike.to_string());
+            assert_eq!(said(Version::HTTP_2, INFER, field), Err(why), "{field}");
+        }
+        for field in ["content-length", "x-content-length", "content-lengths", "content-type", "lengthcontent"] {
+            assert_eq!(said(Version::HTTP_2, INFER, field), Ok(()), "{field}");
+        }
+    }
+
+    #[test]
+    fn a_target_of_http_2_that_http_1_cannot_write_is_refused() {
+        for target in [&b"/v2/models/caf\xc3\xa9/infer"[..], b"/v2/models/screen/infer?caf\xc3\xa9"] {
+            let why = (400, Violation::RequestLine.to_string());
+            assert_eq!(said(Version::HTTP_2, target, "x"), Err(why), "{}", target.escape_ascii());
+        }
+        assert_eq!(said(Version::HTTP_2, b"/v2/models/caf%C3%A9/infer?a=%20b", "x"), Ok(()));
+    }
+}

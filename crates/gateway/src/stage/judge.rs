@@ -77,7 +77,7 @@ impl One<'_> {
     /// An error's text with the model's name as the client knows it.
     fn in_the_clients_words(&self, body: Bytes) -> Bytes {
         let Some(resolution) = &self.exchange.resolution else { return body };
-        let expected = &resolution.state.expected;
+        let expected = &resolution.state.rule.expected;
         renamed(&body, &expected.upstream_model, &expected.model).map_or(body, Bytes::from)
     }
 
@@ -92,8 +92,8 @@ impl One<'_> {
 
     async fn success(self, response: Response<Incoming>, conn: ReplicaConn<UpstreamBody>) -> Result<Attempt, Failure> {
         let (parts, incoming) = response.into_parts();
-        let Some(state) = self.exchange.resolution.as_ref().map(|r| r.state.clone()) else { return Err(overdue()) };
-        let looks = state.pool.config.upstream.answer != holdfast_config::AnswerCheck::None;
+        let Some(rule) = self.exchange.resolution.as_ref().map(|r| r.state.rule.clone()) else { return Err(overdue()) };
+        let looks = rule.check != holdfast_config::AnswerCheck::None;
         if looks && is_encoded(&parts.headers) {
             self.count("bad_answer");
             return Err(broken("the replica compressed its answer although it was asked not to"));
@@ -105,7 +105,7 @@ impl One<'_> {
         let Ok(json) = json_length(&parts.headers) else {
             return Err(broken("the replica's inference-header-content-length is malformed"));
         };
-        let reading = Reading::new(state, json);
+        let reading = Reading::new(rule, json);
         let held = hold(incoming, reading, self.head.answer_head, self.until).await;
         match held {
             Ok(held) => self.release(parts, held, conn, json),
@@ -175,7 +175,7 @@ impl One<'_> {
         conn.give_back();
         self.exchange.upstream_done();
         let Some(resolution) = &self.exchange.resolution else { return Err(overdue()) };
-        let expected = &resolution.state.expected;
+        let expected = &resolution.state.rule.expected;
         let mut value: serde_json::Value =
             serde_json::from_slice(&body).map_err(|_| broken("the replica's metadata is not JSON"))?;
         let Some(object) = value.as_object_mut() else { return Err(broken("the replica's metadata is no object")) };
@@ -228,4 +228,112 @@ fn json_length(fields: &HeaderMap) -> Result<Option<u64>, ()> {
         return Err(());
     }
     text.parse().map(Some).map_err(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::VecDeque;
+    use std::sync::Arc;
+
+    use http::HeaderName;
+
+    use holdfast_codec::answer::Expected;
+    use holdfast_config::AnswerCheck;
+
+    use crate::answer::{AnswerRule, Fault};
+
+    fn map(fields: &[(&'static str, &'static str)]) -> HeaderMap {
+        let fields =
+            fields.iter().map(|(n, v)| (HeaderName::from_static(n), HeaderValue::from_bytes(v.as_bytes()).unwrap()));
+        fields.fold(HeaderMap::new(), |mut map, (name, value)| {
+            map.append(name, value);
+            map
+        })
+    }
+
+    #[test]
+    fn any_coding_in_any_field_is_seen() {
+        for plain in [
+            &[][..],
+            &[("content-encoding", "identity")],
+            &[("content-encoding", "Identity , identity"), ("content-encoding", "identity")],
+            &[("transfer-encoding", "chunked")],
+        ] {
+            assert!(!is_encoded(&map(plain)), "{plain:?}");
+        }
+        for coded in [
+            &[("content-encoding", "gzip")][..],
+            &[("content-encoding", "identity"), ("content-encoding", "gzip")],
+            &[("content-encoding", "identity, br")],
+            &[("content-encoding", "")],
+            &[("content-encoding", "chunked")],
+            &[("transfer-encoding", "gzip")],
+            &[("transfer-encoding", "gzip, chunked")],
+            &[("transfer-encoding", "chunked"), ("transfer-encoding", "gzip")],
+        ] {
+            assert!(is_encoded(&map(coded)), "{coded:?}");
+        }
+    }
+
+    #[test]
+    fn a_length_of_json_is_one_number_or_nothing() {
+        let length = |values: &[&'static str]| {
+            json_length(&map(&values.iter().map(|value| (oip::JSON_LENGTH_HEADER, *value)).collect::<Vec<_>>()))
+        };
+        assert_eq!(length(&[]), Ok(None));
+        assert_eq!(length(&["0"]), Ok(Some(0)));
+        assert_eq!(length(&["0042"]), Ok(Some(42)));
+        for wrong in ["", "+5", "-5", " 5", "5 ", "5,5", "0x5", "5.0", "\u{665}", "99999999999999999999999"] {
+            assert_eq!(length(&[wrong]), Err(()), "{wrong:?}");
+        }
+        assert_eq!(length(&["5", "5"]), Err(()), "twice, even if it is the same");
+    }
+
+    #[test]
+    fn a_pause_is_in_seconds_and_bounded() {
+        let pause = |value| retry_after(&map(&[("retry-after", value)])).map(|pause| pause.as_secs());
+        assert_eq!(pause("7"), Some(7));
+        assert_eq!(pause(" 60 "), Some(60));
+        assert_eq!(pause("61"), Some(60));
+        assert_eq!(pause("18446744073709551615"), Some(60));
+        for none in ["", "-1", "1.5", "18446744073709551616", "Mon, 30 Nov 2026 04:11:23 GMT"] {
+            assert_eq!(pause(none), None, "{none:?}");
+        }
+        assert_eq!(retry_after(&HeaderMap::new()), None);
+    }
+
+    /// An answer of so many bytes of JSON, in pieces, as it is passed on.
+    fn read(json: u64, pieces: &[&'static str]) -> Result<String, Fault> {
+        let name = |name: &str| name.to_owned();
+        let expected = Expected {
+            upstream_model: name("screen-1"),
+            upstream_version: name("1"),
+            model: name("screen"),
+            version: name("1"),
+        };
+        let rule = AnswerRule { expected, check: AnswerCheck::IfPresent, name_tells_version: true };
+        let mut reading = Reading::new(Arc::new(rule), Some(json));
+        let mut out = VecDeque::new();
+        for piece in pieces {
+            reading.feed(Bytes::from_static(piece.as_bytes()), &mut out)?;
+        }
+        reading.finish(&mut out);
+        Ok(String::from_utf8_lossy(&join(out)).into_owned())
+    }
+
+    #[test]
+    fn json_ends_where_the_header_says() {
+        const JSON: &str = r#"{"model_name":"screen-1","outputs":[]}"#;
+        const LENGTH: u64 = JSON.len() as u64;
+        let passed = r#"{"model_name":"screen","outputs":[]}"#;
+        assert_eq!(read(LENGTH, &[JSON, "{tensor"]).unwrap(), format!("{passed}{{tensor"));
+        assert_eq!(read(LENGTH + 2, &[JSON, " \n{tensor"]).unwrap(), format!("{passed} \n{{tensor"));
+        assert_eq!(read(0, &["{tensor"]).unwrap(), "{tensor");
+        for length in 1..LENGTH {
+            assert!(matches!(read(length, &[JSON]), Err(Fault::Cut)), "{length} of {LENGTH}");
+        }
+        assert!(matches!(read(LENGTH - 1, &[&JSON[..9], &JSON[9..], "tensor"]), Err(Fault::Cut)), "in pieces");
+        assert!(matches!(read(LENGTH + 1, &[JSON, "{"]), Err(Fault::Mismatch(_))), "JSON goes on in the tensor");
+    }
 }
