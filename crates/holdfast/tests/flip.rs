@@ -11,7 +11,7 @@ use std::time::Duration;
 use fleet::{Fleet, INFER, PATIENCE, holders, judgements, pin_of, probe, subset};
 use holdfast_testkit::eventually;
 use holdfast_testkit::http::Client;
-use holdfast_testkit::load::{Load, Report, Target};
+use holdfast_testkit::load::{Load, Record, Report, Target};
 use holdfast_testkit::wait::always;
 use serde_json::{Value, json};
 
@@ -22,6 +22,14 @@ fn acme(subset: usize) -> Value {
 fn load(fleet: &Fleet, per_second: u32, tenants: &[&str]) -> Load {
     let targets = tenants.iter().map(|t| Target::new(t, INFER, &probe())).collect();
     Load::start(Client::new(fleet.gateway.data.addr()), per_second, targets)
+}
+
+/// Waits until the load has so many more answers for a tenant under a revision, or a later one.
+async fn answered(running: &Load, count: usize, tenant: &str, revision: u64) {
+    let later = |r: &Record| r.tenant == tenant && r.revision >= Some(revision);
+    let wanted = running.count(later) + count;
+    eventually("answers under the new revision", PATIENCE, async || (running.count(later) >= wanted).then_some(()))
+        .await;
 }
 
 /// Every answer is a success, is what its version says, and each revision has one version of it.
@@ -79,7 +87,7 @@ async fn a_flip_under_load_fails_nothing_and_waits_until_the_subset_is_warm() {
     let (holders, members) = (holders(&fleet.gateway, "2").await, subset(&fleet.gateway, "acme").await);
     assert!(members.len() == 2 && members.iter().all(|m| holders.contains(m)), "{members:?}, {holders:?}");
     assert_eq!(table["pending"], json!([]));
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    answered(&running, 100, "acme", table["revision"].as_u64().unwrap()).await;
     let report = running.stop().await;
     let versions = check(&report, "acme", &judgements);
     check_order(&report);
@@ -236,9 +244,9 @@ async fn several_pins_that_move_at_once_do_not_mix() {
         }
     });
     for (tenant, version) in wanted {
-        let _ = fleet.wait_pin(tenant, version).await;
+        let revision = fleet.wait_pin(tenant, version).await;
+        answered(&running, 15, tenant, revision).await;
     }
-    tokio::time::sleep(Duration::from_millis(300)).await;
     let report = running.stop().await;
     check_order(&report);
     for (tenant, version) in wanted {
@@ -257,12 +265,15 @@ async fn requests_go_to_a_new_holder_only_once_it_holds() {
     let running = load(&fleet, 100, &["acme"]);
     fleet.edit(|config| config["tenants"][0]["subset"] = json!(3));
     fleet.wait_held("1", 3).await;
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    answered(&running, 50, "acme", fleet.revision().await).await;
+    for server in &fleet.servers {
+        eventually("all three to serve", PATIENCE, async || {
+            (fleet::executions(&server.stats().await) > 0).then_some(())
+        })
+        .await;
+    }
     let report = running.stop().await;
     let _ = check(&report, "acme", &judgements);
-    for server in &fleet.servers {
-        assert!(fleet::executions(&server.stats().await) > 0, "all three serve in the end");
-    }
     let metrics = fleet.gateway.metrics().await;
     assert_eq!(metrics.sum("holdfast_upstream_attempts_total", &[("outcome", "not_loaded")]), 0.0);
 }

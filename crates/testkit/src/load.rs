@@ -7,8 +7,8 @@ use bytes::Bytes;
 use http::Method;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
@@ -102,7 +102,9 @@ impl Report {
 #[derive(Debug)]
 pub struct Load {
     stop: Arc<AtomicBool>,
-    task: tokio::task::JoinHandle<Report>,
+    /// What has come in so far; the task adds to it.
+    report: Arc<Mutex<Report>>,
+    task: tokio::task::JoinHandle<()>,
 }
 
 impl Load {
@@ -114,8 +116,14 @@ impl Load {
     pub fn start(client: Client, per_second: u32, targets: Vec<Target>) -> Self {
         assert!(per_second > 0 && !targets.is_empty(), "a load needs a rate and a target");
         let stop = Arc::new(AtomicBool::new(false));
-        let task = tokio::spawn(run(Arc::new(client), per_second, targets, Arc::clone(&stop)));
-        Self { stop, task }
+        let report = Arc::default();
+        let task = tokio::spawn(run(Arc::new(client), per_second, targets, Arc::clone(&stop), Arc::clone(&report)));
+        Self { stop, report, task }
+    }
+
+    /// How many requests that `filter` accepts have come to their end so far.
+    pub fn count(&self, filter: impl Fn(&Record) -> bool) -> usize {
+        self.report.lock().unwrap_or_else(PoisonError::into_inner).count(filter)
     }
 
     /// Sends no more, waits for what is in flight, and reports.
@@ -124,7 +132,8 @@ impl Load {
     /// When the load itself failed.
     pub async fn stop(self) -> Report {
         self.stop.store(true, Ordering::Relaxed);
-        self.task.await.expect("the load runs to its end")
+        self.task.await.expect("the load runs to its end");
+        std::mem::take(&mut *self.report.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -138,15 +147,21 @@ pub async fn open_loop(client: Client, per_second: u32, length: Duration, target
     load.stop().await
 }
 
-async fn run(client: Arc<Client>, per_second: u32, targets: Vec<Target>, stop: Arc<AtomicBool>) -> Report {
+async fn run(
+    client: Arc<Client>,
+    per_second: u32,
+    targets: Vec<Target>,
+    stop: Arc<AtomicBool>,
+    report: Arc<Mutex<Report>>,
+) {
     let start = Instant::now();
     let mut in_flight = JoinSet::new();
-    let mut report = Report::default();
+    let add = |record| report.lock().unwrap_or_else(PoisonError::into_inner).0.push(record);
     for n in 0..MAX_RECORDS {
         let due = Duration::from_secs(1).mul_f64(n as f64 / f64::from(per_second));
         tokio::time::sleep_until((start + due).into()).await;
         while let Some(Ok(record)) = in_flight.try_join_next() {
-            report.0.push(record);
+            add(record);
         }
         if stop.load(Ordering::Relaxed) {
             break;
@@ -155,13 +170,12 @@ async fn run(client: Arc<Client>, per_second: u32, targets: Vec<Target>, stop: A
         if in_flight.len() < MAX_IN_FLIGHT {
             in_flight.spawn(exchange(Arc::clone(&client), target.clone(), start, due));
         } else {
-            report.0.push(failed(target.tenant.clone(), due, due, format!("not sent: {MAX_IN_FLIGHT} in flight")));
+            add(failed(target.tenant.clone(), due, due, format!("not sent: {MAX_IN_FLIGHT} in flight")));
         }
     }
     while let Some(Ok(record)) = in_flight.join_next().await {
-        report.0.push(record);
+        add(record);
     }
-    report
 }
 
 async fn exchange(client: Arc<Client>, target: Target, start: Instant, due: Duration) -> Record {
