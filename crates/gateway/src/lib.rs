@@ -27,5 +27,5 @@ mod upstream_body;
 mod worker;
 
 pub use fit::{FitError, check_fit};
-pub use server::{Gateway, Options, ServeError, Stopped, serve};
+pub use server::{Gateway, Options, ServeError, Stopped, serve, worker_count};
 pub use table::{Failed, PendingPin, PersistError, Reload, StartError, Status};

@@ -88,7 +88,7 @@ pub async fn serve(
     also: impl FnOnce(Arc<Gateway>, &Tasks),
 ) -> Result<Stopped, ServeError> {
     let Options { config, config_path, reload: read, metrics, access, admin_token, ready } = options;
-    let count = config.workers.map_or_else(cores, |n| n.get() as usize);
+    let count = worker_count(&config);
     let mut workers = (0..count).map(WorkerHandle::start).collect::<Result<Vec<_>, _>>().map_err(ServeError::Worker)?;
     let control = Tasks::new(tokio::runtime::Handle::current());
     let data = bind(config.listen.data).map_err(|e| ServeError::Listen(config.listen.data, e))?;
@@ -149,8 +149,11 @@ async fn drain_workers(workers: &[WorkerHandle], most: Duration) -> Stopped {
     }
 }
 
-fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+/// How many workers a gateway has: as configured, or one for each core.
+#[must_use]
+pub fn worker_count(config: &Config) -> usize {
+    let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    config.workers.map_or_else(cores, |n| n.get() as usize)
 }
 
 /// Accepts for ever.

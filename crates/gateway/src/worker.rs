@@ -110,6 +110,7 @@ impl WorkerHandle {
         let (connections, receive) = mpsc::channel(1024);
         let (stop, stopped) = oneshot::channel::<()>();
         std::thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
+            holdfast_telemetry::use_part(index);
             // Ends when the handle is dropped; what still runs then is over its time.
             let _ = runtime.block_on(stopped);
             runtime.shutdown_timeout(Duration::from_millis(200));

@@ -51,13 +51,15 @@ pub struct AccessOptions {
     pub policy: AccessPolicy,
     /// Where to.
     pub sink: AccessSink,
-    /// The most records that wait to be written. At about 270 bytes each, twice (one batch is queued while one is written).
+    /// The most records of a worker that wait to be written, at about 270 bytes each.
     pub queue: usize,
+    /// How many workers record, each into a queue of its own ([`crate::use_part`]). One more queue's worth is in the writer's hands.
+    pub workers: usize,
 }
 
 impl Default for AccessOptions {
     fn default() -> Self {
-        Self { policy: AccessPolicy::All, sink: AccessSink::Stdout, queue: 8_192 }
+        Self { policy: AccessPolicy::All, sink: AccessSink::Stdout, queue: 4_096, workers: 1 }
     }
 }
 
@@ -86,7 +88,8 @@ impl AccessLog {
             AccessSink::Stdout => Target::Stdout,
             AccessSink::File(path) => Target::File { file: open(&path)?, path },
         };
-        let spool_options = SpoolOptions { name: "access-log", most: options.queue.max(1), linger: LINGER };
+        let (parts, most) = (options.workers, options.queue.max(1));
+        let spool_options = SpoolOptions { name: "access-log", parts, most, linger: LINGER };
         let spool = Spool::start(spool_options, dropped.clone(), Lines::new(target, dropped))?;
         Ok((Self { policy: options.policy, spool: Some(spool.clone()) }, AccessWriter { spool: Some(spool) }))
     }

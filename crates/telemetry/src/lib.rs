@@ -37,6 +37,6 @@ pub use outcome::{Endpoint, Outcome, Timing};
 pub use record::AccessRecord;
 pub use registry::{Kind, Registry, Sink};
 pub use route::RouteHandles;
-pub use spool::Flushed;
+pub use spool::{Flushed, use_part};
 pub use throttle::Throttled;
 pub use usage::{TenantAccount, Usage};

@@ -106,7 +106,7 @@ impl Drop for LogGuard {
 /// [`LogError`].
 pub fn init_logging(level: LogLevel, format: LogFormat) -> Result<LogGuard, LogError> {
     let dropped = Counter::default();
-    let options = SpoolOptions { name: "process-log", most: QUEUE, linger: Duration::ZERO };
+    let options = SpoolOptions { name: "process-log", parts: 1, most: QUEUE, linger: Duration::ZERO };
     let spool = Spool::start(options, dropped.clone(), Stderr(dropped.clone())).map_err(LogError::Thread)?;
     let guard = LogGuard { spool: spool.clone(), dropped };
     tracing_subscriber::registry()

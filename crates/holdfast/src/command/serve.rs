@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use holdfast_config::{AccessLog as AccessChoice, Config, Log, LogFormat as Format, LogLevel as Level};
-use holdfast_gateway::{Gateway, Options, Stopped, serve};
+use holdfast_gateway::{Gateway, Options, Stopped, serve, worker_count};
 use holdfast_net::Tasks;
 use holdfast_telemetry::{
     AccessLog, AccessOptions, AccessPolicy, AccessSink, AccessWriter, GatewayMetrics, LogFormat, LogGuard, LogLevel,
@@ -42,7 +42,7 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
         "Lines of the process log that found its queue full.",
         guard.dropped(),
     );
-    let (access, writer) = start_access(&config.log, &metrics)?;
+    let (access, writer) = start_access(&config, &metrics)?;
     let admin_token = admin_token(&config)?;
     let reload_path = path.to_owned();
     let options = Options {
@@ -121,14 +121,15 @@ fn start_log(log: &Log) -> Result<LogGuard, Failure> {
     init_logging(level, format).map_err(|e| Failure::failed(format!("the log cannot be started: {e}")))
 }
 
-fn start_access(log: &Log, metrics: &GatewayMetrics) -> Result<(AccessLog, AccessWriter), Failure> {
+fn start_access(config: &Config, metrics: &GatewayMetrics) -> Result<(AccessLog, AccessWriter), Failure> {
+    let log = &config.log;
     let policy = match log.access {
         AccessChoice::All => AccessPolicy::All,
         AccessChoice::Errors => AccessPolicy::Errors,
         AccessChoice::Off => AccessPolicy::Off,
     };
     let sink = log.file.clone().map_or(AccessSink::Stdout, AccessSink::File);
-    let options = AccessOptions { policy, sink, ..AccessOptions::default() };
+    let options = AccessOptions { policy, sink, workers: worker_count(config), ..AccessOptions::default() };
     AccessLog::start(options, metrics.access_records_dropped.clone())
         .map_err(|e| Failure::failed(format!("the access log cannot be opened: {e}")))
 }

@@ -29,7 +29,7 @@ impl Drop for Scratch {
 
 fn to_file(path: &Path, policy: AccessPolicy) -> (AccessLog, AccessWriter, Counter) {
     let dropped = Counter::default();
-    let options = AccessOptions { policy, sink: AccessSink::File(path.to_owned()), queue: 100 };
+    let options = AccessOptions { policy, sink: AccessSink::File(path.to_owned()), queue: 100, workers: 1 };
     let (log, writer) = AccessLog::start(options, dropped.clone()).unwrap();
     (log, writer, dropped)
 }
