@@ -313,6 +313,17 @@ pub fn register(gateway: &Arc<Gateway>) {
             }
         }),
     );
+    metrics.collect(
+        Collected::ReplicaNameFailing,
+        reading(|g, sink| {
+            for r in g.driver.fleet.replicas() {
+                // The workers share what is known of the name.
+                if let Some(failing) = r.connections(0).and_then(|pool| pool.name_failing()) {
+                    sink.sample(&[r.pool.as_str(), r.name.as_str()], failing.as_secs_f64());
+                }
+            }
+        }),
+    );
     metrics.collect(Collected::LoadsInFlight, reading(|g, sink| per_pool(g, sink, Per::Loads)));
     metrics.collect(Collected::LoadQueue, reading(|g, sink| per_pool(g, sink, Per::Queue)));
     metrics.collect(

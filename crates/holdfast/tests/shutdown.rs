@@ -287,6 +287,11 @@ async fn a_name_service_that_hangs_does_not_hold_the_process_up() {
         },
     )
     .await;
+    eventually("the metrics to say so", Duration::from_secs(20), async || {
+        (gateway.metrics().await.sum("holdfast_replica_name_failing_time_seconds", &[("replica", "r1")]) > 0.0)
+            .then_some(())
+    })
+    .await;
     gateway.proc.sigterm();
     let told = Instant::now();
     let status = gateway.proc.wait_exit(Duration::from_secs(30)).await;

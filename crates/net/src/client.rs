@@ -179,6 +179,12 @@ where
         }
     }
 
+    /// For how long look-ups of the replica's name have failed ([`Target::failing`]).
+    #[must_use]
+    pub fn name_failing(&self) -> Option<Duration> {
+        self.connector.target.failing()
+    }
+
     /// How many connections have been opened so far.
     #[must_use]
     pub fn opened(&self) -> u64 {

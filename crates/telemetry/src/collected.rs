@@ -19,6 +19,8 @@ pub enum Collected {
     ReplicaUp,
     /// `holdfast_replica_in_flight{pool,replica}`.
     ReplicaInFlight,
+    /// `holdfast_replica_name_failing_time_seconds{pool,replica}`.
+    ReplicaNameFailing,
     /// `holdfast_loads_in_flight{pool}`.
     LoadsInFlight,
     /// `holdfast_load_queue{pool}`.
@@ -29,11 +31,12 @@ pub enum Collected {
 
 impl Collected {
     /// All of them, in the order of their discriminants.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Resident,
         Self::Quarantined,
         Self::ReplicaUp,
         Self::ReplicaInFlight,
+        Self::ReplicaNameFailing,
         Self::LoadsInFlight,
         Self::LoadQueue,
         Self::OldestInFlightRevision,
@@ -45,6 +48,7 @@ impl Collected {
             Self::Quarantined => "holdfast_quarantined",
             Self::ReplicaUp => "holdfast_replica_up",
             Self::ReplicaInFlight => "holdfast_replica_in_flight",
+            Self::ReplicaNameFailing => "holdfast_replica_name_failing_time_seconds",
             Self::LoadsInFlight => "holdfast_loads_in_flight",
             Self::LoadQueue => "holdfast_load_queue",
             Self::OldestInFlightRevision => "holdfast_table_oldest_in_flight_revision",
@@ -57,6 +61,7 @@ impl Collected {
             Self::Quarantined => "1 for each model version that a replica is not trusted with.",
             Self::ReplicaUp => "Whether a replica is in service (1) or not (0).",
             Self::ReplicaInFlight => "Requests sent to a replica and not yet answered in full.",
+            Self::ReplicaNameFailing => "For how long look-ups of a replica's name have failed; 0 while they do not.",
             Self::LoadsInFlight => "Model loads that are running.",
             Self::LoadQueue => "Model loads that wait for a place.",
             Self::OldestInFlightRevision => "The oldest routing table that a request in flight was resolved with.",
@@ -68,7 +73,7 @@ impl Collected {
     pub const fn labels(self) -> &'static [&'static str] {
         match self {
             Self::Resident | Self::Quarantined => &["pool", "replica", "model", "version"],
-            Self::ReplicaUp | Self::ReplicaInFlight => &["pool", "replica"],
+            Self::ReplicaUp | Self::ReplicaInFlight | Self::ReplicaNameFailing => &["pool", "replica"],
             Self::LoadsInFlight | Self::LoadQueue => &["pool"],
             Self::OldestInFlightRevision => &[],
         }
