@@ -51,6 +51,10 @@ docs: rust ## Build the API documentation and check the links of the Markdown fi
 bench: rust ## Measure latency and throughput of the released build on this machine
 	@scripts/bench/run.sh
 
+.PHONY: counts
+counts: rust ## Count instructions per request and decision; UPDATE=1 makes them the ones to compare with
+	@scripts/counts/run.sh $(if $(UPDATE),--update)
+
 .PHONY: release
 release: rust ## Build the binary that is released, and print where it is and how large
 	$(say) 'building holdfast with the profile dist (link-time optimisation: several minutes)'

@@ -14,6 +14,7 @@ mod fleet;
 mod golden;
 mod headers;
 mod lease;
+mod local;
 mod probes;
 mod random;
 mod residency;
@@ -27,5 +28,6 @@ mod upstream_body;
 mod worker;
 
 pub use fit::{FitError, check_fit};
+pub use local::Local;
 pub use server::{Gateway, Options, ServeError, Stopped, serve, worker_count};
 pub use table::{Failed, PendingPin, PersistError, Reload, StartError, Status};

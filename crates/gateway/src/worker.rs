@@ -159,7 +159,7 @@ impl WorkerHandle {
 
 /// Ends leases that are over their time. It is also a timer that is always due soon: without one, the deadline of a request on an idle worker is
 /// the earliest timer, and the runtime wakes itself by a system call to take note of that.
-async fn heartbeat(worker: Arc<Worker>) {
+pub(crate) async fn heartbeat(worker: Arc<Worker>) {
     loop {
         tokio::time::sleep(Duration::from_millis(200)).await;
         worker.leases.sweep(tokio::time::Instant::now());

@@ -39,6 +39,7 @@ const TABLE: &[Row] = &[
         &["types", "placement", "codec", "decide", "config", "net", "telemetry", "gateway", "model-server"],
         false,
     ),
+    row("dev", "counts", &["types", "placement", "codec", "decide", "config", "telemetry", "gateway"], false),
     row("dev", "testkit", &[], false),
     row("dev", "xtask", &[], false),
 ];

@@ -1,9 +1,11 @@
 //! Repository chores that need no tool but cargo and git.
 //!
 //! `cargo xtask tidy` checks the rules that no linter knows: who may depend on whom, banned text, file length, module docs, links between
-//! documents. Each fault is printed as `file:line: rule: what`, and any fault ends the command with code 1. It changes no file.
+//! documents. Each fault is printed as `file:line: rule: what`, and any fault ends the command with code 1. It changes no file, but for
+//! `cargo xtask counts update`, which writes a new baseline.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command prints")]
 
+mod counts;
 mod deps;
 mod layout;
 mod links;
@@ -16,11 +18,12 @@ use report::Fault;
 use std::process::{Command, ExitCode};
 use tree::Tree;
 
-const USAGE: &str = "usage: cargo xtask tidy | links | table
+const USAGE: &str = "usage: cargo xtask tidy | links | table | counts check FILE | counts update FILE
 
   tidy   every rule of the repository
   links  links between the Markdown files only
-  table  the dependency table as rows for ARCHITECTURE.md";
+  table  the dependency table as rows for ARCHITECTURE.md
+  counts compares counted instructions with scripts/counts/baseline.txt, or writes them there; for scripts/counts/run.sh";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -31,6 +34,7 @@ fn main() -> ExitCode {
             print!("{}", deps::markdown());
             return ExitCode::SUCCESS;
         }
+        ["counts", verb @ ("check" | "update"), file] => return counted(file, *verb == "update"),
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::from(2);
@@ -52,6 +56,36 @@ fn tidy(tree: &Tree, metadata: &serde_json::Value) -> Vec<Fault> {
     faults.extend(layout::check(tree));
     faults.extend(links::check(tree));
     faults
+}
+
+/// Judges counted instructions, or makes them the baseline, which takes as good a reason.
+fn counted(file: &str, update: bool) -> ExitCode {
+    let read = |path: &str| std::fs::read_to_string(path).map_err(|e| format!("{path}: {e}"));
+    let judged = read(file).and_then(|measured| {
+        // The first baseline has none before it.
+        let baseline =
+            if update { read(counts::BASELINE).unwrap_or_else(|_| measured.clone()) } else { read(counts::BASELINE)? };
+        Ok((counts::compare(&measured, &baseline, &read(counts::CHANGELOG)?)?, measured))
+    });
+    let (mut verdict, measured) = match judged {
+        Ok(judged) => judged,
+        Err(error) => {
+            eprintln!("xtask: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    print!("{}", verdict.table);
+    let mut faults = std::mem::take(&mut verdict.rises);
+    if !update {
+        faults.append(&mut verdict.strangers);
+        verdict.notes.iter().for_each(|note| println!("note: {note}"));
+    } else if faults.is_empty()
+        && let Err(error) = std::fs::write(counts::BASELINE, counts::baseline(&measured))
+    {
+        faults.push(format!("{}: {error}", counts::BASELINE));
+    }
+    faults.iter().for_each(|fault| println!("error: {fault}"));
+    if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn finish(mut faults: Vec<Fault>, files: usize) -> ExitCode {
