@@ -189,16 +189,17 @@ impl Monitor {
         // Empty lines before a request line are allowed (RFC 9112, 2.2).
         let skipped = bytes.chunks_exact(2).take_while(|pair| pair == b"\r\n").count() * 2;
         let rest = &bytes[skipped..];
-        let Some(end) = find_end(rest, self.searched) else {
+        // A head that does not come whole is searched for its end before it is read, so that its beginning is not read again with each piece.
+        let is_whole = self.searched == 0 || has_end(rest, self.searched);
+        let Some((length, read)) = is_whole.then(|| read_head(rest, &self.limits)).flatten() else {
             self.searched = rest.len();
             return self.unfinished(rest);
         };
         self.searched = 0;
-        let length = end + 4;
         if length > self.limits.head {
             return Err(Violation::HeadTooLarge);
         }
-        self.state = check_head(&rest[..end + 2], &self.limits)?;
+        self.state = read?;
         self.heads += 1;
         Ok(Some(skipped + length))
     }
@@ -266,55 +267,106 @@ fn after_data(left: u64, available: usize, done: State, more: impl Fn(u64) -> St
     (if left == 0 { done } else { more(left) }, used)
 }
 
+/// What the lines of a head have said so far.
 #[derive(Default)]
-struct Lengths {
+struct Lines {
+    count: usize,
+    http_11: bool,
     content_length: Option<u64>,
     chunked: bool,
     hosts: u32,
 }
 
-/// Checks a whole head (up to and with the CR LF of its last line) and says what body follows it.
-fn check_head(head: &[u8], limits: &HeadLimits) -> Result<State, Violation> {
-    let mut lines = Lines { rest: head };
-    let request_line = lines.next().ok_or(Violation::RequestLine)??;
-    let http_11 = check_request_line(request_line, limits)?;
-    let mut lengths = Lengths::default();
-    for (count, line) in lines.enumerate() {
-        if count >= limits.fields {
+/// Reads a head line by line up to its blank line. Gives its length and what body follows it, or why it is refused; `None` if its end has not
+/// come, whatever its lines are.
+fn read_head(bytes: &[u8], limits: &HeadLimits) -> Option<(usize, Result<State, Violation>)> {
+    let (mut lines, mut verdict, mut from) = (Lines::default(), Ok(()), 0);
+    loop {
+        let lf = from + memchr::memchr(b'\n', bytes.get(from..)?)?;
+        if verdict.is_ok() {
+            verdict = lines.line(&bytes[from..lf], limits);
+        }
+        if is_end(bytes, lf) {
+            return Some((lf + 3, verdict.and_then(|()| lines.body())));
+        }
+        from = lf + 1;
+    }
+}
+
+impl Lines {
+    /// Takes the next line, without its LF.
+    fn line(&mut self, line: &[u8], limits: &HeadLimits) -> Result<(), Violation> {
+        let is_first = self.count == 0;
+        if self.count > limits.fields {
             return Err(Violation::HeadTooLarge);
         }
-        check_field(line?, http_11, &mut lengths)?;
-    }
-    if lengths.hosts > 1 || (http_11 && lengths.hosts == 0) {
-        return Err(Violation::Host);
-    }
-    match (lengths.chunked, lengths.content_length) {
-        (true, Some(_)) => Err(Violation::BothLengths),
-        (true, None) => Ok(State::ChunkSize { digits: 0, size: 0, extension: 0 }),
-        (false, Some(0) | None) => Ok(State::Head),
-        (false, Some(length)) => Ok(State::Sized(length)),
-    }
-}
-
-/// Lines that end in CR LF, without it.
-struct Lines<'a> {
-    rest: &'a [u8],
-}
-
-impl<'a> Iterator for Lines<'a> {
-    type Item = Result<&'a [u8], Violation>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.rest.is_empty() {
-            return None;
+        self.count += 1;
+        let Some((b'\r', line)) = line.split_last() else { return Err(Violation::LineEnding) };
+        if is_first {
+            self.http_11 = check_request_line(line, limits)?;
+            return Ok(());
         }
-        let Some(lf) = memchr::memchr(b'\n', self.rest) else { return Some(Err(Violation::LineEnding)) };
-        let line = &self.rest[..lf];
-        self.rest = &self.rest[lf + 1..];
-        match line.split_last() {
-            Some((b'\r', line)) => Some(Ok(line)),
-            _ => Some(Err(Violation::LineEnding)),
+        self.field(line)
+    }
+
+    /// What follows the head.
+    fn body(&self) -> Result<State, Violation> {
+        if self.hosts > 1 || (self.http_11 && self.hosts == 0) {
+            return Err(Violation::Host);
         }
+        match (self.chunked, self.content_length) {
+            (true, Some(_)) => Err(Violation::BothLengths),
+            (true, None) => Ok(State::ChunkSize { digits: 0, size: 0, extension: 0 }),
+            (false, Some(0) | None) => Ok(State::Head),
+            (false, Some(length)) => Ok(State::Sized(length)),
+        }
+    }
+
+    fn field(&mut self, line: &[u8]) -> Result<(), Violation> {
+        if matches!(line.first(), Some(b' ' | b'\t')) {
+            return Err(Violation::Folding);
+        }
+        let colon = memchr::memchr(b':', line).ok_or(Violation::FieldName)?;
+        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+        // Without an early end, so that the compiler can look at many bytes at a time.
+        if value.iter().fold(false, |bad, b| bad | ((*b < 0x20) & (*b != b'\t')) | (*b == 0x7f)) {
+            return Err(Violation::FieldValue);
+        }
+        if name.is_empty() || !all(name, TOKEN) {
+            return Err(Violation::FieldName);
+        }
+        match name.len() {
+            4 if name.eq_ignore_ascii_case(b"host") => {
+                self.hosts += 1;
+                return if all(value, HOST) { Ok(()) } else { Err(Violation::Host) };
+            }
+            14 if name.eq_ignore_ascii_case(b"content-length") => return self.length(value),
+            // The shortest and the longest that could be taken for one of the two lengths.
+            13..=32 if matches!(folded_len(name), 13 | 16) => return self.encoding(name, value),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn length(&mut self, value: &[u8]) -> Result<(), Violation> {
+        let length = parse_length(value).ok_or(Violation::ContentLength)?;
+        if self.content_length.is_some_and(|other| other != length) {
+            return Err(Violation::ContentLength);
+        }
+        self.content_length = Some(length);
+        Ok(())
+    }
+
+    fn encoding(&mut self, name: &[u8], value: &[u8]) -> Result<(), Violation> {
+        if name.eq_ignore_ascii_case(b"transfer-encoding") {
+            if self.chunked || !self.http_11 || !value.eq_ignore_ascii_case(b"chunked") {
+                return Err(Violation::TransferEncoding);
+            }
+            self.chunked = true;
+        } else if imitates_length(name) {
+            return Err(Violation::LookAlike);
+        }
+        Ok(())
     }
 }
 
@@ -326,7 +378,7 @@ fn check_request_line(line: &[u8], limits: &HeadLimits) -> Result<bool, Violatio
     if target.len() > limits.target {
         return Err(Violation::TargetTooLong);
     }
-    let method_ok = !method.is_empty() && method.len() <= 32 && method.iter().all(|b| TOKEN[usize::from(*b)]);
+    let method_ok = !method.is_empty() && method.len() <= 32 && all(method, TOKEN);
     let target_ok = is_target(method, target);
     match version {
         _ if !method_ok || !target_ok => Err(Violation::RequestLine),
@@ -336,22 +388,20 @@ fn check_request_line(line: &[u8], limits: &HeadLimits) -> Result<bool, Violatio
     }
 }
 
-/// The offset of the CR LF CR LF that ends a head. The first `searched` bytes are known not to have all of it.
-fn find_end(bytes: &[u8], searched: usize) -> Option<usize> {
-    let mut from = searched.saturating_sub(3);
-    while let Some(lf) = memchr::memchr(b'\n', bytes.get(from..)?) {
-        let at = from + lf;
-        if bytes[at + 1..].starts_with(b"\r\n") && at > 0 && bytes[at - 1] == b'\r' {
-            return Some(at - 1);
-        }
-        from = at + 1;
-    }
-    None
+/// Whether the CR LF CR LF that ends a head is there. The first `searched` bytes are known not to have all of it.
+fn has_end(bytes: &[u8], searched: usize) -> bool {
+    let from = searched.saturating_sub(3);
+    bytes.get(from..).is_some_and(|rest| memchr::memchr_iter(b'\n', rest).any(|lf| is_end(bytes, from + lf)))
+}
+
+/// Whether the line that ends with the LF at this offset is the last before the blank line.
+fn is_end(bytes: &[u8], lf: usize) -> bool {
+    lf > 0 && bytes[lf - 1] == b'\r' && bytes[lf + 1..].starts_with(b"\r\n")
 }
 
 /// The four forms of RFC 9112, section 3.2, without a fragment and without characters that no URI has and parsers do not agree on.
 fn is_target(method: &[u8], target: &[u8]) -> bool {
-    if !target.iter().all(|b| (0x21..0x7f).contains(b) && !b"\"#<>`".contains(b)) {
+    if !all(target, TARGET) {
         return false;
     }
     match (method, target.first()) {
@@ -367,60 +417,12 @@ fn has_authority(target: &[u8], scheme: &[u8]) -> bool {
     start.eq_ignore_ascii_case(scheme) && rest.first().is_some_and(|b| !b"/?:".contains(b))
 }
 
-/// A host as RFC 9110, section 7.2, has it, as far as its characters go; it may be empty.
-fn is_host(value: &[u8]) -> bool {
-    value.iter().all(|b| b.is_ascii_alphanumeric() || b"-._~%!$&'()*+;=:[]".contains(b))
-}
-
-fn check_field(line: &[u8], http_11: bool, lengths: &mut Lengths) -> Result<(), Violation> {
-    if matches!(line.first(), Some(b' ' | b'\t')) {
-        return Err(Violation::Folding);
-    }
-    let colon = memchr::memchr(b':', line).ok_or(Violation::FieldName)?;
-    let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
-    // Without an early end, so that the compiler can look at many bytes at a time.
-    if value.iter().fold(false, |bad, b| bad | ((*b < 0x20) & (*b != b'\t')) | (*b == 0x7f)) {
-        return Err(Violation::FieldValue);
-    }
-    if name.is_empty() || !name.iter().all(|b| TOKEN[usize::from(*b)]) {
-        return Err(Violation::FieldName);
-    }
-    match name.len() {
-        4 if name.eq_ignore_ascii_case(b"host") => {
-            lengths.hosts += 1;
-            return if is_host(value) { Ok(()) } else { Err(Violation::Host) };
-        }
-        // The shortest and the longest that could be taken for one of the two lengths.
-        13..=32 if matches!(folded_len(name), 13 | 16) => check_length_field(name, value, http_11, lengths)?,
-        _ => {}
-    }
-    Ok(())
-}
-
-fn check_length_field(name: &[u8], value: &[u8], http_11: bool, lengths: &mut Lengths) -> Result<(), Violation> {
-    if name.eq_ignore_ascii_case(b"content-length") {
-        let length = parse_length(value).ok_or(Violation::ContentLength)?;
-        if lengths.content_length.is_some_and(|other| other != length) {
-            return Err(Violation::ContentLength);
-        }
-        lengths.content_length = Some(length);
-    } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
-        if lengths.chunked || !http_11 || !value.eq_ignore_ascii_case(b"chunked") {
-            return Err(Violation::TransferEncoding);
-        }
-        lengths.chunked = true;
-    } else if imitates_length(name) {
-        return Err(Violation::LookAlike);
-    }
-    Ok(())
-}
-
 /// One decimal number without sign, list or space; at most 18 digits, so that no sum of it can overflow.
 fn parse_length(value: &[u8]) -> Option<u64> {
     if value.is_empty() || value.len() > 18 || !value.iter().all(u8::is_ascii_digit) {
         return None;
     }
-    std::str::from_utf8(value).ok()?.parse().ok()
+    Some(value.iter().fold(0, |number, digit| number * 10 + u64::from(digit - b'0')))
 }
 
 /// Whether other software may take a field's name for one of the two that frame a body, although it is neither.
@@ -440,21 +442,44 @@ fn folds_to(name: &[u8], plain: &[u8]) -> bool {
 }
 
 /// `tchar` of RFC 9110, section 5.6.2.
-static TOKEN: [bool; 256] = {
-    let mut table = [false; 256];
-    let mut byte = 0;
-    while byte < 128 {
-        table[byte] = (byte as u8).is_ascii_alphanumeric();
+const TOKEN: u8 = 1;
+/// What a request target may have: no white space, and nothing that parsers do not agree on.
+const TARGET: u8 = 2;
+/// What a host may have (RFC 9110, section 7.2), as far as its characters go; it may be empty.
+const HOST: u8 = 4;
+
+/// The kinds of text that a byte may be in.
+static KINDS: [u8; 256] = {
+    let mut table = [0; 256];
+    let mut byte = 0x21;
+    while byte < 0x7f {
+        let plain = (byte as u8).is_ascii_alphanumeric();
+        table[byte] = TARGET | if plain { TOKEN | HOST } else { 0 };
         byte += 1;
     }
-    let others = b"!#$%&'*+-.^_`|~";
+    table = with(table, b"!#$%&'*+-.^_`|~", TOKEN);
+    table = with(table, b"-._~%!$&'()*+;=:[]", HOST);
+    let odd = b"\"#<>`";
     let mut at = 0;
-    while at < others.len() {
-        table[others[at] as usize] = true;
+    while at < odd.len() {
+        table[odd[at] as usize] &= !TARGET;
         at += 1;
     }
     table
 };
+
+const fn with(mut table: [u8; 256], bytes: &[u8], kind: u8) -> [u8; 256] {
+    let mut at = 0;
+    while at < bytes.len() {
+        table[bytes[at] as usize] |= kind;
+        at += 1;
+    }
+    table
+}
+
+fn all(bytes: &[u8], kind: u8) -> bool {
+    bytes.iter().all(|byte| KINDS[usize::from(*byte)] & kind != 0)
+}
 
 #[cfg(test)]
 mod tests;

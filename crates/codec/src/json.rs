@@ -65,18 +65,19 @@ enum State {
     Foreign,
 }
 
-/// Bytes that matter while a value is skipped.
-const fn structural() -> [bool; 256] {
-    let mut table = [false; 256];
-    table[b'"' as usize] = true;
-    table[b'{' as usize] = true;
-    table[b'}' as usize] = true;
-    table[b'[' as usize] = true;
-    table[b']' as usize] = true;
-    table[b',' as usize] = true;
+/// What a byte is while a value is skipped: nothing, a comma, which matters outside of all brackets only, or what matters anywhere.
+const fn weights() -> [u8; 256] {
+    let mut table = [0; 256];
+    table[b',' as usize] = 1;
+    let anywhere = b"\"{}[]";
+    let mut at = 0;
+    while at < anywhere.len() {
+        table[anywhere[at] as usize] = 2;
+        at += 1;
+    }
     table
 }
-static STRUCTURAL: [bool; 256] = structural();
+static WEIGHTS: [u8; 256] = weights();
 
 /// The scanner. Feed it chunks in order.
 #[derive(Clone, Debug)]
@@ -138,23 +139,30 @@ impl Scanner {
     pub fn next_event<'c>(&mut self, chunk: &'c [u8], from: &mut usize) -> Option<Event<'c>> {
         while *from < chunk.len() {
             let event = match self.state {
-                State::Start => self.start(chunk, from),
-                State::ExpectKey => self.expect_key(chunk, from),
-                State::Key => self.read_key(chunk, from),
+                State::Start => {
+                    self.start(chunk, from);
+                    continue;
+                }
+                State::ExpectKey => {
+                    self.expect_key(chunk, from);
+                    continue;
+                }
+                State::Key => {
+                    self.read_key(chunk, from);
+                    continue;
+                }
+                State::Skip => {
+                    if self.skip_value(chunk, from) {
+                        self.state = State::ExpectKey;
+                    }
+                    continue;
+                }
                 State::Colon => self.colon(chunk, from),
-                State::Skip => self.skip(chunk, from),
                 State::WatchedString => self.watched_string(chunk, from),
                 State::WatchedOther => self.watched_other(chunk, from),
-                State::Done => {
-                    if chunk[*from..].iter().any(|b| !is_space(*b)) {
-                        self.state = State::Foreign;
-                    }
-                    *from = chunk.len();
-                    None
-                }
-                State::Foreign => {
-                    *from = chunk.len();
-                    None
+                State::Done | State::Foreign => {
+                    self.after(chunk, from);
+                    return None;
                 }
             };
             if event.is_some() {
@@ -164,7 +172,15 @@ impl Scanner {
         None
     }
 
-    fn start<'c>(&mut self, chunk: &'c [u8], from: &mut usize) -> Option<Event<'c>> {
+    /// Nothing but white space may follow the object.
+    fn after(&mut self, chunk: &[u8], from: &mut usize) {
+        if chunk[*from..].iter().any(|b| !is_space(*b)) {
+            self.state = State::Foreign;
+        }
+        *from = chunk.len();
+    }
+
+    fn start(&mut self, chunk: &[u8], from: &mut usize) {
         let byte = chunk[*from];
         *from += 1;
         // A byte order mark is passed over: parsers that accept it see the object behind it.
@@ -174,20 +190,19 @@ impl Scanner {
             byte if is_space(byte) => State::Start,
             _ => State::Foreign,
         };
-        None
     }
 
-    fn expect_key<'c>(&mut self, chunk: &'c [u8], from: &mut usize) -> Option<Event<'c>> {
-        let byte = chunk[*from];
-        *from += 1;
-        match byte {
-            b'"' => self.begin_string(State::Key),
-            b'}' => self.state = State::Done,
-            b',' => {}
-            byte if is_space(byte) => {}
-            _ => self.state = State::Foreign,
+    fn expect_key(&mut self, chunk: &[u8], from: &mut usize) {
+        while let Some(byte) = chunk.get(*from) {
+            *from += 1;
+            match byte {
+                b'"' => return self.begin_string(State::Key),
+                b'}' => return self.state = State::Done,
+                b',' => {}
+                byte if is_space(*byte) => {}
+                _ => return self.state = State::Foreign,
+            }
         }
-        None
     }
 
     fn begin_string(&mut self, state: State) {
@@ -196,26 +211,25 @@ impl Scanner {
         self.state = state;
     }
 
-    fn read_key<'c>(&mut self, chunk: &'c [u8], from: &mut usize) -> Option<Event<'c>> {
+    fn read_key(&mut self, chunk: &[u8], from: &mut usize) {
         let keys = self.keys;
         if let Some(whole) = self.whole_string(chunk, from) {
-            self.watched = keys.iter().position(|key| key.as_bytes().eq_ignore_ascii_case(whole));
+            // Nearly always it is written as it should be, or is another key.
+            let exact = keys.iter().position(|key| key.as_bytes() == whole);
+            self.watched = exact.or_else(|| keys.iter().position(|key| key.as_bytes().eq_ignore_ascii_case(whole)));
         } else if self.take_string(chunk, from, MAX_KEY) {
             let key = if self.overlong { None } else { unescape(&self.raw) };
             self.watched = key.and_then(|key| keys.iter().position(|k| k.eq_ignore_ascii_case(&key)));
         } else {
-            return None;
+            return;
         }
         self.state = State::Colon;
-        None
     }
 
     fn colon<'c>(&mut self, chunk: &'c [u8], from: &mut usize) -> Option<Event<'c>> {
-        let byte = chunk[*from];
-        if matches!(byte, b':' | b' ' | b'\t' | b'\r' | b'\n') {
-            *from += 1;
-            return None;
-        }
+        let space = |byte: &&u8| matches!(**byte, b':' | b' ' | b'\t' | b'\r' | b'\n');
+        *from += chunk[*from..].iter().take_while(space).count();
+        let byte = *chunk.get(*from)?;
         (self.depth, self.in_string, self.escaped) = (0, false, false);
         let Some(key) = self.watched else {
             self.state = State::Skip;
@@ -264,12 +278,13 @@ impl Scanner {
     }
 
     /// The rest of a string that lies in this chunk from its first byte to its closing quote, and has no escapes. Passes the quote.
+    #[inline]
     fn whole_string<'c>(&self, chunk: &'c [u8], from: &mut usize) -> Option<&'c [u8]> {
         if !self.raw.is_empty() || self.escaped || self.overlong {
             return None;
         }
         let rest = &chunk[*from..];
-        let end = memchr::memchr2(b'"', b'\\', rest).filter(|end| rest[*end] == b'"')?;
+        let end = quote_or_escape(rest).filter(|end| rest[*end] == b'"')?;
         *from += end + 1;
         Some(&rest[..end])
     }
@@ -294,56 +309,85 @@ impl Scanner {
         false
     }
 
-    fn skip<'c>(&mut self, chunk: &'c [u8], from: &mut usize) -> Option<Event<'c>> {
-        if self.skip_value(chunk, from) {
-            self.state = State::ExpectKey;
-        }
-        None
-    }
-
     /// Moves to the `,` or `}` that ends the value (not past it). False if the chunk ends first.
     fn skip_value(&mut self, chunk: &[u8], from: &mut usize) -> bool {
-        while *from < chunk.len() {
-            if self.in_string {
-                self.skip_string(chunk, from);
-                continue;
-            }
-            let byte = chunk[*from];
-            if !STRUCTURAL[byte as usize] {
-                *from += 1;
-                continue;
-            }
-            match byte {
-                b'"' => self.in_string = true,
-                b'{' | b'[' => self.depth = self.depth.saturating_add(1),
-                b',' if self.depth == 0 => return true,
-                b'}' | b']' if self.depth == 0 => return true,
-                b'}' | b']' => self.depth -= 1,
-                _ => {}
-            }
-            *from += 1;
+        // In local variables: what is behind a reference is written to memory at each step.
+        let (mut at, mut depth) = (*from, self.depth);
+        let mut in_string = std::mem::take(&mut self.in_string);
+        if in_string && std::mem::take(&mut self.escaped) {
+            at += 1;
         }
-        false
-    }
-
-    fn skip_string(&mut self, chunk: &[u8], from: &mut usize) {
-        if self.escaped {
-            self.escaped = false;
-            *from += 1;
-            return;
-        }
-        let rest = &chunk[*from..];
-        let Some(i) = memchr::memchr2(b'"', b'\\', rest) else {
-            *from = chunk.len();
-            return;
+        let ended = loop {
+            if in_string {
+                match string_end(&chunk[at..]) {
+                    Ok(length) => at += length,
+                    Err(escaped) => {
+                        (self.in_string, self.escaped) = (true, escaped);
+                        break false;
+                    }
+                }
+                in_string = false;
+            }
+            let least = if depth == 0 { 1 } else { 2 };
+            let Some(byte) = chunk[at..].iter().position(|byte| WEIGHTS[usize::from(*byte)] >= least) else {
+                break false;
+            };
+            at += byte;
+            match chunk[at] {
+                b'"' => in_string = true,
+                b'{' | b'[' => depth = depth.saturating_add(1),
+                // A comma, or the end of what the value is a part of.
+                _ if depth == 0 => break true,
+                _ => depth -= 1,
+            }
+            at += 1;
         };
-        if rest[i] == b'"' {
-            self.in_string = false;
-        } else {
-            self.escaped = true;
-        }
-        *from += i + 1;
+        *from = if ended { at } else { chunk.len() };
+        self.depth = depth;
+        ended
     }
+}
+
+/// The length of the rest of a string, its closing quote included. An error if the quote has not come: whether the next byte is escaped.
+fn string_end(rest: &[u8]) -> Result<usize, bool> {
+    let mut at = 0;
+    loop {
+        let Some(found) = rest.get(at..).and_then(quote_or_escape) else { return Err(at > rest.len()) };
+        at += found + 1;
+        if rest[at - 1] == b'"' {
+            return Ok(at);
+        }
+        // Past what is escaped.
+        at += 1;
+    }
+}
+
+/// Where the first quote or backslash is. The beginning is looked at by eight bytes at a time in place: most strings are shorter than what a
+/// call of `memchr` costs.
+#[inline]
+fn quote_or_escape(bytes: &[u8]) -> Option<usize> {
+    const MOST: usize = 32;
+    const ONES: u64 = u64::from_le_bytes([1; 8]);
+    const HIGHS: u64 = u64::from_le_bytes([0x80; 8]);
+    const QUOTES: u64 = u64::from_le_bytes([b'"'; 8]);
+    const ESCAPES: u64 = u64::from_le_bytes([b'\\'; 8]);
+    // The high bit of each byte that is zero, and of some above the lowest that is; the lowest is what counts.
+    let zeros = |word: u64| word.wrapping_sub(ONES) & !word & HIGHS;
+    let mut at = 0;
+    while let Some(word) = bytes[at..].first_chunk::<8>().filter(|_| at < MOST) {
+        let word = u64::from_le_bytes(*word);
+        let found = zeros(word ^ QUOTES) | zeros(word ^ ESCAPES);
+        if found != 0 {
+            return Some(at + (found.trailing_zeros() / 8) as usize);
+        }
+        at += 8;
+    }
+    let rest = &bytes[at..];
+    let found = match rest.len() {
+        0..8 => rest.iter().position(|byte| matches!(byte, b'"' | b'\\')),
+        _ => memchr::memchr2(b'"', b'\\', rest),
+    };
+    Some(at + found?)
 }
 
 fn is_space(byte: u8) -> bool {
@@ -397,83 +441,4 @@ fn hex4(chars: &mut std::str::Chars<'_>) -> Option<u32> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    const KEYS: &[&str] = &["model_name", "model_version"];
-
-    fn scan<'c>(chunks: &[&'c [u8]]) -> Vec<(usize, Value<'c>)> {
-        let mut scanner = Scanner::new(KEYS);
-        let mut found = Vec::new();
-        for chunk in chunks {
-            let mut from = 0;
-            while let Some(event) = scanner.next_event(chunk, &mut from) {
-                if let Event::ValueEnd { key, value, .. } = event {
-                    found.push((key, value));
-                }
-            }
-        }
-        found
-    }
-
-    fn text(s: &str) -> Value<'_> {
-        Value::Text(Cow::Borrowed(s))
-    }
-
-    #[test]
-    fn only_top_level_members_count() {
-        let cases: [(&str, Vec<(usize, Value<'_>)>); 10] = [
-            (r#"{"model_name":"m","model_version":"7"}"#, vec![(0, text("m")), (1, text("7"))]),
-            (r#"{"outputs":[{"model_name":"x"}],"model_name":"m"}"#, vec![(0, text("m"))]),
-            (r#"{"id":"\"model_name\":\"x\"","model_name":"m"}"#, vec![(0, text("m"))]),
-            (r#"{"p":{"model_name":"x"}}"#, vec![]),
-            (r#"{"model\u005fname":"m"}"#, vec![(0, text("m"))]),
-            (r#"{"model_version": null ,"a":1}"#, vec![(1, Value::Null)]),
-            (r#"{"model_version": 7}"#, vec![(1, Value::Other)]),
-            (r#"{"model_version": {"a":[1,2]},"model_name":"m"}"#, vec![(1, Value::Other), (0, text("m"))]),
-            (r#"[{"model_name":"m"}]"#, vec![]),
-            (r#"{"model_name":"a","model_name":"b"}"#, vec![(0, text("a")), (0, text("b"))]),
-        ];
-        for (json, want) in cases {
-            assert_eq!(scan(&[json.as_bytes()]), want, "{json}");
-        }
-    }
-
-    #[test]
-    fn offsets_frame_the_value() {
-        let json = br#"{"id":1, "model_name" : "ab", "x":2}"#;
-        let mut scanner = Scanner::new(KEYS);
-        let mut from = 0;
-        let Some(Event::ValueStart { at: start, .. }) = scanner.next_event(json, &mut from) else { panic!("no start") };
-        let Some(Event::ValueEnd { at: end, .. }) = scanner.next_event(json, &mut from) else { panic!("no end") };
-        assert_eq!(&json[start..end], br#""ab""#);
-    }
-
-    #[test]
-    fn an_overlong_value_is_not_taken_for_its_beginning() {
-        let json = format!(r#"{{"model_name":"{}"}}"#, "m".repeat(MAX_VALUE * 6 + 1));
-        assert_eq!(scan(&[json.as_bytes()]), vec![(0, Value::Other)]);
-    }
-
-    proptest! {
-        #[test]
-        fn cuts_between_chunks_change_nothing(cut in 0usize..90, cut2 in 0usize..90) {
-            let json = r#"{"a":[1,{"b":"\\\"}"}],"model_name":"m\u00e9\n","c":{"d":[]},"model_version":"12"}"#.as_bytes();
-            let (a, b) = (cut.min(cut2).min(json.len()), cut.max(cut2).min(json.len()));
-            prop_assert_eq!(scan(&[&json[..a], &json[a..b], &json[b..]]), scan(&[json]));
-        }
-
-        #[test]
-        fn any_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            scan(&[&bytes]);
-        }
-
-        #[test]
-        fn strings_are_read_as_a_json_library_reads_them(name in "\\PC{0,40}") {
-            let json = serde_json::json!({ "x": [&name, {"model_name": 1}], "model_name": &name }).to_string();
-            let want = if json.len() > MAX_VALUE { return Ok(()) } else { vec![(0, text(&name))] };
-            prop_assert_eq!(scan(&[json.as_bytes()]), want);
-        }
-    }
-}
+mod tests;
