@@ -10,7 +10,7 @@ pub(crate) fn run(count: u32) {
     let micros = Duration::from_micros;
     let record = AccessRecord {
         wall_millis: 1_704_067_199_001,
-        request_id: "0123456789abcdef000000000001".into(),
+        request_id: "0123456789abcdef000000000001".to_owned().into(),
         tenant: TenantId::parse("t42").ok(),
         model: ModelName::parse("m").ok(),
         version: Version::parse("7").ok(),

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::HeaderValue;
 
 use holdfast_config::{Stamp, Stamps};
@@ -36,7 +37,7 @@ pub struct Resolution {
 #[derive(Clone, Debug)]
 pub struct RequestId {
     /// For the access record.
-    pub text: Arc<str>,
+    pub text: Bytes,
     /// For the stamp, and for the replica.
     pub header: HeaderValue,
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::HeaderValue;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
@@ -60,10 +61,11 @@ impl Worker {
         for (at, digit) in bytes[16..].iter_mut().rev().enumerate() {
             *digit = DIGITS[usize::try_from((count >> (at * 4)) & 0xf).unwrap_or(0)];
         }
-        // Both hold: the bytes are hexadecimal digits.
-        let text = std::str::from_utf8(&bytes).unwrap_or_default();
-        let header = HeaderValue::from_bytes(&bytes).unwrap_or(HeaderValue::from_static(""));
-        RequestId { text: text.into(), header }
+        // One piece of memory for all that name it.
+        let text = Bytes::from_owner(bytes);
+        // It holds: the bytes are hexadecimal digits.
+        let header = HeaderValue::from_maybe_shared(text.clone()).unwrap_or(HeaderValue::from_static(""));
+        RequestId { text, header }
     }
 }
 

@@ -2,9 +2,9 @@
 //!
 //! `cargo run --release -p holdfast-telemetry --example cost`
 
+use bytes::Bytes;
 use std::hint::black_box;
 use std::io::{self, Write};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use holdfast_telemetry::{
@@ -54,10 +54,10 @@ impl Names {
         })
     }
 
-    fn record(&self, request_id: &Arc<str>) -> AccessRecord {
+    fn record(&self, request_id: &Bytes) -> AccessRecord {
         AccessRecord {
             wall_millis: Clock::wall_millis(),
-            request_id: Arc::clone(request_id),
+            request_id: request_id.clone(),
             tenant: Some(self.tenant.clone()),
             model: Some(self.model.clone()),
             version: Some(self.version.clone()),
@@ -92,7 +92,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let ended = outcome();
     measure("GatewayMetrics::finish", |_| metrics.finish(Some(&route), black_box(&ended)))?;
 
-    let request_id: Arc<str> = "0123456789abcdef0123456789abcdef".into();
+    let request_id = Bytes::from_owner(*b"0123456789abcdef0123456789abcdef");
     measure("AccessRecord: build and drop", |_| drop(black_box(names.record(&request_id))))?;
     let (record, mut line) = (names.record(&request_id), String::new());
     measure("AccessRecord::push_line (writer thread)", |_| {

@@ -65,13 +65,24 @@ pub(crate) fn push_seconds(out: &mut String, nanos: u64) {
 /// which they could steer.
 pub(crate) fn push_json_string(out: &mut String, text: &str) {
     out.push('"');
-    if text.bytes().all(|byte| matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\') {
+    if text.bytes().all(|byte| PLAIN[usize::from(byte)]) {
         out.push_str(text);
     } else {
         push_json_escaped(out, text);
     }
     out.push('"');
 }
+
+/// Bytes that stand for themselves in a JSON string.
+static PLAIN: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = b' ';
+    while byte <= b'~' {
+        table[byte as usize] = byte != b'"' && byte != b'\\';
+        byte += 1;
+    }
+    table
+};
 
 fn push_json_escaped(out: &mut String, text: &str) {
     let mut clean_from = 0;
@@ -93,11 +104,11 @@ fn push_json_escaped(out: &mut String, text: &str) {
     out.push_str(text.get(clean_from..).unwrap_or_default());
 }
 
-fn push_padded(out: &mut String, value: u64, digits: u32) {
-    for place in (0..digits).rev() {
-        let digit = value / 10_u64.pow(place) % 10;
-        out.push(char::from(b'0' + u8::try_from(digit).unwrap_or(0)));
-    }
+/// Writes a number below 100 with two digits.
+fn put_two(text: &mut [u8; 24], at: usize, value: u64) {
+    let value = u8::try_from(value % 100).unwrap_or(0);
+    text[at] = b'0' + value / 10;
+    text[at + 1] = b'0' + value % 10;
 }
 
 /// Writes milliseconds since 1970 as `2026-11-30T12:00:00.123Z` (RFC 3339). Years up to 9999.
@@ -116,15 +127,16 @@ pub(crate) fn push_time(out: &mut String, millis: u64) {
     let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
     let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
     let year = era * 400 + year_of_era + u64::from(month <= 2);
-    let parts = [(year, 4, '-'), (month, 2, '-'), (day, 2, 'T'), (second / 3600, 2, ':'), (second / 60 % 60, 2, ':')];
-    for (value, digits, after) in parts {
-        push_padded(out, value, digits);
-        out.push(after);
+    let mut text = *b"0000-00-00T00:00:00.000Z";
+    put_two(&mut text, 0, year / 100);
+    let parts = [(2, year), (5, month), (8, day), (11, second / 3600), (14, second / 60 % 60), (17, second % 60)];
+    for (at, value) in parts {
+        put_two(&mut text, at, value);
     }
-    push_padded(out, second % 60, 2);
-    out.push('.');
-    push_padded(out, milli, 3);
-    out.push('Z');
+    put_two(&mut text, 20, milli / 10);
+    text[22] = b'0' + u8::try_from(milli % 10).unwrap_or(0);
+    // Digits and punctuation only.
+    out.push_str(std::str::from_utf8(&text).unwrap_or_default());
 }
 
 #[cfg(test)]
