@@ -25,7 +25,8 @@ pub(crate) fn run(count: u32, fifo: &str) {
     let mut full = OpenOptions::new().read(true).write(true).custom_flags(NONBLOCK).open(fifo).expect("the FIFO");
     while full.write(&[b' '; 4096]).is_ok() {}
     let metrics = Arc::new(GatewayMetrics::new(&MetricsOptions::default()));
-    let options = AccessOptions { policy: AccessPolicy::All, sink: AccessSink::File(fifo.into()), queue: 1 << 20 };
+    let options =
+        AccessOptions { policy: AccessPolicy::All, sink: AccessSink::File(fifo.into()), queue: 1 << 20, workers: 1 };
     let (access, _writer) = AccessLog::start(options, metrics.access_records_dropped.clone()).expect("the access log");
     ping::block_on(|| listen(metrics, access, std::path::Path::new(fifo)), count);
 }
