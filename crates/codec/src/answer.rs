@@ -180,10 +180,10 @@ impl Checker {
         self.scanner.is_done() || self.seen.iter().all(|s| *s != Seen::Not)
     }
 
-    /// Whether the JSON ends here: the object has been closed, or nothing but white space has come.
+    /// Whether the object has been closed.
     #[must_use]
-    pub fn may_end(&self) -> bool {
-        self.scanner.is_done() || self.scanner.is_blank()
+    pub fn is_complete(&self) -> bool {
+        self.scanner.is_done()
     }
 
     /// Whether the answer named the model.
@@ -295,9 +295,28 @@ mod tests {
             "\u{c}{\"model_name\":\"screen-1\"}",
             "{\0\"\0m\0",
             "\"text\"",
+            // What a reader of JSON5 sees in it is another answer.
+            "{\"a\": '\"', \"model_name\": \"screen-2\", \"b\": '\"'}",
+            "{\"a\": 1 /* \" */, \"model_name\": \"screen-2\" /* \" */}",
+            "{\"a\": [1, # \"\n2], \"model_name\": \"screen-2\"}",
+            "{\"a\": é}",
+            // Go's and Java's readers take these for the member's name.
+            "{\"model_ver\u{17f}ion\":\"2\"}",
+            "{\"model_vers\u{131}on\":\"2\"}",
+            "{\"model_vers\\u0130on\":\"2\"}",
         ] {
             assert!(run(&e, &[json.as_bytes()]).is_err(), "{json}");
         }
+    }
+
+    #[test]
+    fn a_name_that_is_not_utf8_is_a_mismatch_and_numbers_that_are_none_are_not() {
+        let e = expected(("screen-1", "1"), ("screen", "1"));
+        assert!(run(&e, &[b"{\"model_ver\xffsion\":\"2\"}"]).is_err());
+        assert!(run(&e, &[b"{\"model_ver\\x", b"\xffsion\":\"2\"}"]).is_err());
+        let json = r#"{"model_name":"screen-1","outputs":[{"data":[NaN,-Infinity,1.5e+3,null,true,"'é/#"]}]}"#;
+        let (_, state) = run(&e, &[json.as_bytes()]).unwrap();
+        assert!(state.is_complete());
     }
 
     #[test]
@@ -311,7 +330,7 @@ mod tests {
         }
         for blank in ["", " \r\n"] {
             let (_, state) = run(&e, &[blank.as_bytes()]).unwrap();
-            assert!(!state.has_model() && state.may_end());
+            assert!(!state.has_model() && !state.is_complete());
         }
         let (_, state) = run(&e, &[br#"{"outputs":[]}"#]).unwrap();
         assert!(!state.has_model() && !state.has_version() && state.is_decided());

@@ -1,9 +1,10 @@
 //! Finds chosen string members at the top level of a JSON object while it streams by.
 //!
-//! The scanner keeps a few hundred bytes of state however long the text is, and looks at each byte once. It does not validate: it follows
-//! strings, escapes and nesting, which is all that is needed to tell a top-level member from the same name inside a payload. Keys are
+//! The scanner keeps a few hundred bytes of state however long the text is, and looks at each byte once. It does not validate numbers: it
+//! follows strings, escapes and nesting, which is all that is needed to tell a top-level member from the same name inside a payload. Keys are
 //! compared after their escapes are undone, so `"model\u005fname"` is `model_name` here as it is to the client's parser (RFC 8259, section 7), and
-//! without regard to case, as some parsers do. What is not one JSON object in UTF-8 is reported as foreign: another reader may see other members in it.
+//! without regard to case in any alphabet, as some parsers do (Go's reads `ſ` as `s`). What is not one JSON object in UTF-8 is reported as foreign,
+//! and so is a byte between the values that JSON has no use for, such as the quotes and comments of JSON5: another reader may see other members in it.
 
 use std::borrow::Cow;
 
@@ -65,16 +66,19 @@ enum State {
     Foreign,
 }
 
-/// What a byte is while a value is skipped: nothing, a comma, which matters outside of all brackets only, or what matters anywhere.
+/// What a byte is while a value is skipped: nothing, a comma, which matters outside of all brackets only, or what matters anywhere: quotes,
+/// brackets, and what may not be there. Letters and signs are let through: some servers write `NaN` and `Infinity`.
 const fn weights() -> [u8; 256] {
-    let mut table = [0; 256];
-    table[b',' as usize] = 1;
-    let anywhere = b"\"{}[]";
-    let mut at = 0;
-    while at < anywhere.len() {
-        table[anywhere[at] as usize] = 2;
-        at += 1;
+    let mut table = [2; 256];
+    let mut byte = 0;
+    while byte < 128 {
+        let plain = matches!(byte as u8, b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b'+' | b'-' | b'.' | b':');
+        if plain || is_space(byte as u8) {
+            table[byte] = 0;
+        }
+        byte += 1;
     }
+    table[b',' as usize] = 1;
     table
 }
 static WEIGHTS: [u8; 256] = weights();
@@ -115,12 +119,6 @@ impl Scanner {
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.state == State::Done
-    }
-
-    /// Whether nothing but white space has come.
-    #[must_use]
-    pub fn is_blank(&self) -> bool {
-        self.state == State::Start
     }
 
     /// Whether the text is not one JSON object in UTF-8, as far as its top level shows: then other readers may find other members in it.
@@ -216,10 +214,17 @@ impl Scanner {
         if let Some(whole) = self.whole_string(chunk, from) {
             // Nearly always it is written as it should be, or is another key.
             let exact = keys.iter().position(|key| key.as_bytes() == whole);
-            self.watched = exact.or_else(|| keys.iter().position(|key| key.as_bytes().eq_ignore_ascii_case(whole)));
+            self.watched = match std::str::from_utf8(whole) {
+                _ if exact.is_some() => exact,
+                Ok(key) => keys.iter().position(|k| reads_as(key, k)),
+                Err(_) => return self.state = State::Foreign,
+            };
         } else if self.take_string(chunk, from, MAX_KEY) {
-            let key = if self.overlong { None } else { unescape(&self.raw) };
-            self.watched = key.and_then(|key| keys.iter().position(|k| k.eq_ignore_ascii_case(&key)));
+            self.watched = match unescape(&self.raw) {
+                _ if self.overlong => None,
+                Some(key) => keys.iter().position(|k| reads_as(&key, k)),
+                None => return self.state = State::Foreign,
+            };
         } else {
             return;
         }
@@ -337,8 +342,12 @@ impl Scanner {
                 b'"' => in_string = true,
                 b'{' | b'[' => depth = depth.saturating_add(1),
                 // A comma, or the end of what the value is a part of.
-                _ if depth == 0 => break true,
-                _ => depth -= 1,
+                b',' | b'}' | b']' if depth == 0 => break true,
+                b'}' | b']' => depth -= 1,
+                _ => {
+                    self.state = State::Foreign;
+                    break false;
+                }
             }
             at += 1;
         };
@@ -390,7 +399,20 @@ fn quote_or_escape(bytes: &[u8]) -> Option<usize> {
     Some(at + found?)
 }
 
-fn is_space(byte: u8) -> bool {
+/// Whether some reader takes a key for this one: equal without regard to case, with the letters beside ASCII that fold into it.
+fn reads_as(key: &str, watched: &str) -> bool {
+    if key.is_ascii() {
+        return key.eq_ignore_ascii_case(watched);
+    }
+    let fold = |c: char| match c {
+        'ı' | 'İ' => 'i',
+        c => c.to_uppercase().next().unwrap_or(c).to_ascii_lowercase(),
+    };
+    let fold = |c: char| if c == '\u{212a}' { 'k' } else { fold(c) };
+    key.chars().map(fold).eq(watched.chars().map(fold))
+}
+
+const fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\r' | b'\n')
 }
 

@@ -85,7 +85,7 @@ impl Reading {
         let json_ends = self.json_left == Some(0);
         let mut pieces = Pieces::new();
         checker.feed(&self.rule.expected, &json, &mut pieces).map_err(Fault::Mismatch)?;
-        if json_ends && !checker.may_end() {
+        if json_ends && !checker.is_complete() {
             return Err(Fault::Cut);
         }
         for piece in pieces {
@@ -105,9 +105,9 @@ impl Reading {
         self.json_left == Some(0) || self.checker.as_ref().is_none_or(Checker::is_decided)
     }
 
-    /// Whether the answer is said to have more JSON than has come.
-    pub fn lacks_json(&self) -> bool {
-        self.json_left.is_some_and(|left| left > 0)
+    /// Whether the JSON has ended: an answer that ends before it does has been broken off, whatever its framing says.
+    pub fn is_complete(&self) -> bool {
+        self.json_left.is_none_or(|left| left == 0) && self.checker.as_ref().is_none_or(Checker::is_complete)
     }
 
     /// By how much the JSON has grown.
@@ -193,6 +193,9 @@ impl Passing {
                     return self.cut(exchange, FailureKind::UpstreamTimeout, "the budget ended");
                 }
                 Some(Err(_)) => return self.cut(exchange, FailureKind::UpstreamError, "the replica broke it off"),
+                None if !self.reading.is_complete() => {
+                    return self.cut(exchange, FailureKind::UpstreamError, "it ended before its JSON did");
+                }
                 None => self.complete(),
             }
             if self.ended {

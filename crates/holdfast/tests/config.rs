@@ -330,6 +330,9 @@ async fn a_start_with_a_broken_piece_says_which_and_ends() {
     std::fs::write(&path, good).unwrap();
     std::fs::write(world.holdfast.state_path().join("table.json"), "{\"format\":1,").unwrap();
     ends(run(), 1, "table.json").await;
+    let absurd = "{\"format\":1,\"revision\":18446744073709551615,\"pins\":[]}";
+    std::fs::write(world.holdfast.state_path().join("table.json"), absurd).unwrap();
+    ends(run(), 1, "higher than any").await;
     std::fs::remove_file(world.holdfast.state_path().join("table.json")).unwrap();
     let mut holdfast = world.holdfast;
     holdfast.restart().await;

@@ -227,6 +227,21 @@ async fn a_long_answer_streams_through_byte_for_byte_but_for_its_names() {
 }
 
 #[tokio::test]
+async fn an_answer_that_is_no_whole_json_object_is_no_answer() {
+    for body in ["", "  ", "{\"model_name\":\"screen-1\",\"outputs\":[", "{}{\"model_name\":\"screen-2\"}"] {
+        let v2 = V2::loaded(&[("screen-1", "1")]);
+        let stub = Stub::start(move |request| match request.path.ends_with("/infer") {
+            true => Script::with_headers(200, &[("content-type", "application/json")], body.as_bytes()),
+            false => v2.answer(request),
+        })
+        .await;
+        let gateway = before_stubs(&[&stub]).await;
+        let answer = gateway.data.post(INFER, &[("x-tenant", "acme")], &probe()).await;
+        assert_eq!(answer.status, 502, "{body:?}: {answer:?}");
+    }
+}
+
+#[tokio::test]
 async fn an_answer_that_is_compressed_against_the_request_is_refused() {
     let v2 = V2::loaded(&[("screen-1", "1")]);
     let stub = Stub::start(move |request| match request.path.ends_with("/infer") {

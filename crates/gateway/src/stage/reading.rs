@@ -73,7 +73,7 @@ pub async fn hold(mut incoming: Incoming, mut reading: Reading, most: usize, unt
         }
         let frame = timeout_at(until, incoming.frame()).await.map_err(|_| Held::Late)?;
         let Some(frame) = frame else {
-            if reading.lacks_json() {
+            if !reading.is_complete() {
                 return Err(Held::Broken);
             }
             reading.finish(&mut ready);

@@ -50,6 +50,8 @@ struct Form {
 }
 
 const FORMAT: u32 = 1;
+/// What readers of JSON in other languages still count exactly.
+const MOST: u64 = 1 << 53;
 
 /// The file of one gateway.
 #[derive(Clone, Debug)]
@@ -82,6 +84,9 @@ impl StateFile {
         let form: Form = serde_json::from_slice(&bytes).map_err(|e| malformed(e.to_string()))?;
         if form.format != FORMAT {
             return Err(malformed(format!("format {} is not known here; known is {FORMAT}", form.format)));
+        }
+        if form.revision > MOST {
+            return Err(malformed(format!("revision {} is higher than any that can have been counted", form.revision)));
         }
         let pins = form.pins.iter().map(|(tenant, model, version)| {
             let key = (TenantId::parse(tenant).ok()?, ModelName::parse(model).ok()?);
