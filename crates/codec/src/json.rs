@@ -214,10 +214,12 @@ impl Scanner {
         if let Some(whole) = self.whole_string(chunk, from) {
             // Nearly always it is written as it should be, or is another key.
             let exact = keys.iter().position(|key| key.as_bytes() == whole);
-            self.watched = match std::str::from_utf8(whole) {
-                _ if exact.is_some() => exact,
-                Ok(key) => keys.iter().position(|k| reads_as(key, k)),
-                Err(_) => return self.state = State::Foreign,
+            let in_case = || keys.iter().position(|key| key.as_bytes().eq_ignore_ascii_case(whole));
+            self.watched = if exact.is_some() || whole.is_ascii() {
+                exact.or_else(in_case)
+            } else {
+                let Ok(key) = std::str::from_utf8(whole) else { return self.state = State::Foreign };
+                keys.iter().position(|k| reads_as(key, k))
             };
         } else if self.take_string(chunk, from, MAX_KEY) {
             self.watched = match unescape(&self.raw) {
