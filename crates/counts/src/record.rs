@@ -3,13 +3,13 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use holdfast_telemetry::{AccessRecord, Endpoint, Outcome, Timing};
-use holdfast_types::{ModelName, ReplicaName, Revision, TenantId, Version};
+use holdfast_telemetry::{AccessRecord, Endpoint, Outcome, Timing, Wall};
+use holdfast_types::{ModelName, Mono, ReplicaName, Revision, TenantId, Version};
 
 pub(crate) fn run(count: u32) {
     let micros = Duration::from_micros;
     let record = AccessRecord {
-        wall_millis: 1_704_067_199_001,
+        ended: Mono::ZERO.after(Duration::from_secs(7)),
         request_id: "0123456789abcdef000000000001".to_owned().into(),
         tenant: TenantId::parse("t42").ok(),
         model: ModelName::parse("m").ok(),
@@ -29,10 +29,10 @@ pub(crate) fn run(count: u32) {
             timing: Timing { total: micros(312), wait: micros(0), upstream: Some(micros(271)) },
         },
     };
-    let mut text = String::new();
+    let (wall, mut text) = (Wall::read(), String::new());
     crate::laps(count, |_| {
         text.clear();
-        black_box(&record).push_line(&mut text);
+        black_box(&record).push_line(wall, &mut text);
         assert!(black_box(text.len()) > 200);
     });
 }

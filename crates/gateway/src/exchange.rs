@@ -188,7 +188,8 @@ impl Drop for Exchange {
         if self.status == GIVEN_UP {
             self.on_connection.given_up();
         }
-        let outcome = self.outcome(Clock::now());
+        let now = Clock::now();
+        let outcome = self.outcome(now);
         let handles = self.resolution.as_ref().map(|r| &r.state.metrics);
         self.gateway.metrics.finish(handles, &outcome);
         if !self.gateway.access.wants(&outcome) {
@@ -196,7 +197,7 @@ impl Drop for Exchange {
         }
         let resolution = self.resolution.as_ref();
         self.gateway.access.record(AccessRecord {
-            wall_millis: Clock::wall_millis(),
+            ended: now,
             request_id: self.id.text.clone(),
             tenant: resolution.map(|r| r.route.tenant.clone()),
             model: resolution.map(|r| r.route.model.clone()),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use holdfast_telemetry::{
     AccessLog, AccessOptions, AccessRecord, AccessSink, Clock, Counter, Endpoint, GatewayMetrics, Histogram, LATENCY,
-    MetricsOptions, Outcome, Timing,
+    MetricsOptions, Outcome, Timing, Wall,
 };
 use holdfast_types::{IdError, ModelName, ReplicaName, Revision, TenantId, Version};
 
@@ -56,7 +56,7 @@ impl Names {
 
     fn record(&self, request_id: &Bytes) -> AccessRecord {
         AccessRecord {
-            wall_millis: Clock::wall_millis(),
+            ended: Clock::now(),
             request_id: request_id.clone(),
             tenant: Some(self.tenant.clone()),
             model: Some(self.model.clone()),
@@ -94,10 +94,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let request_id = Bytes::from_owner(*b"0123456789abcdef0123456789abcdef");
     measure("AccessRecord: build and drop", |_| drop(black_box(names.record(&request_id))))?;
-    let (record, mut line) = (names.record(&request_id), String::new());
+    let (record, wall, mut line) = (names.record(&request_id), Wall::read(), String::new());
     measure("AccessRecord::push_line (writer thread)", |_| {
         line.clear();
-        black_box(&record).push_line(&mut line);
+        black_box(&record).push_line(wall, &mut line);
     })?;
     for (name, queue) in [("AccessLog::record, to /dev/null", 1 << 16), ("AccessLog::record, queue always full", 1)] {
         let options = AccessOptions { sink: AccessSink::File("/dev/null".into()), queue, ..AccessOptions::default() };

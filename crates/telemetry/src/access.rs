@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::clock::Clock;
+use crate::clock::{Clock, Wall};
 use crate::metric::Counter;
 use crate::outcome::Outcome;
 use crate::record::AccessRecord;
@@ -206,8 +206,10 @@ impl<W: Write> Lines<W> {
     }
 
     fn write_batch(&mut self, batch: &mut Vec<AccessRecord>) {
+        // Once for the batch: its records ended moments ago.
+        let wall = Wall::read();
         for record in batch.drain(..) {
-            record.push_line(&mut self.text);
+            record.push_line(wall, &mut self.text);
             if self.text.len() >= PIECE {
                 self.write_text();
             }

@@ -42,6 +42,32 @@ impl Clock {
     }
 }
 
+/// Both clocks at one moment. Tells the wall time of other monotonic readings, so that one reading of the wall clock serves many.
+#[derive(Clone, Copy, Debug)]
+pub struct Wall {
+    at: Mono,
+    millis: u64,
+}
+
+impl Wall {
+    /// Now.
+    #[must_use]
+    pub fn read() -> Self {
+        Self::of(Clock::now(), Clock::wall_millis())
+    }
+
+    pub(crate) const fn of(at: Mono, millis: u64) -> Self {
+        Self { at, millis }
+    }
+
+    /// Milliseconds since 1970 at a monotonic reading, before or after this one. Exact as long as nobody set the wall clock in between.
+    #[must_use]
+    pub fn millis_at(&self, at: Mono) -> u64 {
+        let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+        self.millis.saturating_sub(millis(self.at.since(at))).saturating_add(millis(at.since(self.at)))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -54,6 +80,18 @@ mod tests {
         assert_eq!(Clock::instant(second) - Clock::instant(first), second.since(first));
         // A deadline of "never" is an instant too.
         assert!(Clock::instant(Mono::MAX) > Clock::instant(second));
+    }
+
+    #[test]
+    fn one_look_at_both_clocks_tells_the_time_before_and_after_it() {
+        let (at, second) = (Mono::ZERO.after(Duration::from_secs(10)), Duration::from_secs(1));
+        let wall = Wall::of(at, 5_000);
+        assert_eq!(wall.millis_at(at), 5_000);
+        assert_eq!(wall.millis_at(at.after(second)), 6_000);
+        assert_eq!(wall.millis_at(Mono::ZERO.after(second * 9)), 4_000);
+        assert_eq!(wall.millis_at(Mono::ZERO), 0, "before 1970 there is nothing");
+        let (before, now) = (Clock::wall_millis(), Wall::read().millis_at(Clock::now()));
+        assert!((before.saturating_sub(1_000)..before + 60_000).contains(&now), "{before} {now}");
     }
 
     #[test]

@@ -26,7 +26,7 @@ mod throttle;
 mod usage;
 
 pub use access::{AccessLog, AccessOptions, AccessPolicy, AccessSink, AccessWriter};
-pub use clock::Clock;
+pub use clock::{Clock, Wall};
 pub use collected::Collected;
 pub use family::{Family, Label};
 pub use gateway::{GatewayMetrics, MetricsOptions};

@@ -7,16 +7,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use holdfast_types::{ModelName, ReplicaName, Revision, TenantId, Version};
+use holdfast_types::{ModelName, Mono, ReplicaName, Revision, TenantId, Version};
 
+use crate::clock::Wall;
 use crate::outcome::Outcome;
 use crate::text::{cut, push_json_string, push_time};
 
 /// What is recorded of one request. Made on the request path, so every field is a number or a reference-counted text.
 #[derive(Clone, Debug)]
 pub struct AccessRecord {
-    /// When the request ended, in milliseconds since 1970 (UTC).
-    pub wall_millis: u64,
+    /// When the request ended.
+    pub ended: Mono,
     /// The request's id, a text. Written JSON-escaped and cut at 128 bytes, since a client may have chosen it.
     pub request_id: Bytes,
     /// The identified tenant.
@@ -40,13 +41,13 @@ pub struct AccessRecord {
 }
 
 impl AccessRecord {
-    /// Appends the record as one line of JSON, line feed included. Fields without a value are left out; times are whole microseconds.
-    pub fn push_line(&self, out: &mut String) {
+    /// Appends the record as one line of JSON, line feed included. Fields without a value are left out; spans are whole microseconds.
+    pub fn push_line(&self, wall: Wall, out: &mut String) {
         let Outcome { endpoint, status, error, attempts, bytes_in, bytes_out, timing } = &self.outcome;
         // Most lines are shorter; one that is not grows the text on its way.
         out.reserve(512);
         out.push_str("{\"time\":\"");
-        push_time(out, self.wall_millis);
+        push_time(out, wall.millis_at(self.ended));
         out.push('"');
         let id = std::str::from_utf8(&self.request_id).unwrap_or_default();
         push_text(out, ",\"request_id\":", Some(cut(id)));
@@ -109,7 +110,7 @@ pub(crate) mod tests {
     pub(crate) fn record(request_id: &str, status: u16) -> AccessRecord {
         let micros = Duration::from_micros;
         AccessRecord {
-            wall_millis: 1_704_067_199_001,
+            ended: Mono::ZERO.after(micros(7_000_000)),
             request_id: request_id.to_owned().into(),
             tenant: TenantId::parse("acme").ok(),
             model: ModelName::parse("screen").ok(),
@@ -133,7 +134,9 @@ pub(crate) mod tests {
 
     fn line(record: &AccessRecord) -> String {
         let mut out = String::new();
-        record.push_line(&mut out);
+        // Two seconds after it ended.
+        let wall = Wall::of(Mono::ZERO.after(Duration::from_secs(9)), 1_704_067_201_001);
+        record.push_line(wall, &mut out);
         out
     }
 
