@@ -326,13 +326,16 @@ impl Lines {
         if matches!(line.first(), Some(b' ' | b'\t')) {
             return Err(Violation::Folding);
         }
-        let colon = memchr::memchr(b':', line).ok_or(Violation::FieldName)?;
+        // The colon is nearly always what ends a well-formed name; only where it is not, it is searched for, to say what is wrong.
+        let end = line.iter().position(|byte| KINDS[usize::from(*byte)] & TOKEN == 0).filter(|end| *end > 0);
+        let well_named = end.filter(|end| line[*end] == b':');
+        let colon = well_named.or_else(|| memchr::memchr(b':', line)).ok_or(Violation::FieldName)?;
         let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
         // Without an early end, so that the compiler can look at many bytes at a time.
         if value.iter().fold(false, |bad, b| bad | ((*b < 0x20) & (*b != b'\t')) | (*b == 0x7f)) {
             return Err(Violation::FieldValue);
         }
-        if name.is_empty() || !all(name, TOKEN) {
+        if well_named.is_none() {
             return Err(Violation::FieldName);
         }
         match name.len() {
