@@ -10,7 +10,7 @@ case ${1:-} in
     --update) verb=update ;;
     *) sed -n '2,4s/^# //p' scripts/counts/run.sh; exit 2 ;;
 esac
-scripts/need-deb.sh valgrind=valgrind cc=gcc
+scripts/need-deb.sh valgrind=valgrind cc=gcc flock=util-linux
 
 cargo=${CARGO:-cargo}
 locked=${CI:+--locked}
@@ -18,6 +18,10 @@ target=${CARGO_TARGET_DIR:-target}
 echo '==> building the programs to count, optimised (some minutes the first time)'
 # shellcheck disable=SC2086
 "$cargo" build $locked --profile counts -p holdfast-counts
+
+# The upstreams listen at fixed addresses: another run on this machine has to wait. The folder is one that everybody may read.
+exec 9</tmp
+flock --timeout 600 9 || { echo 'error: another run of this script does not end' >&2; exit 1; }
 
 # Where things lie in memory depends on the length of paths and on the environment: both are the same everywhere.
 room=$(mktemp -d /tmp/counts.XXXXXX)
