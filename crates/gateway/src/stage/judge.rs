@@ -329,8 +329,10 @@ mod tests {
         let passed = r#"{"model_name":"screen","outputs":[]}"#;
         assert_eq!(read(LENGTH, &[JSON, "{tensor"]).unwrap(), format!("{passed}{{tensor"));
         assert_eq!(read(LENGTH + 2, &[JSON, " \n{tensor"]).unwrap(), format!("{passed} \n{{tensor"));
-        assert_eq!(read(0, &["{tensor"]).unwrap(), "{tensor");
-        for length in 1..LENGTH {
+        for blank in ["{tensor", "  {tensor"] {
+            assert!(matches!(read(blank.len() as u64 - 7, &[blank]), Err(Fault::Cut)), "{blank:?}");
+        }
+        for length in 0..LENGTH {
             assert!(matches!(read(length, &[JSON]), Err(Fault::Cut)), "{length} of {LENGTH}");
         }
         assert!(matches!(read(LENGTH - 1, &[&JSON[..9], &JSON[9..], "tensor"]), Err(Fault::Cut)), "in pieces");
