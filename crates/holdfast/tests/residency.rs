@@ -6,7 +6,7 @@ mod fleet;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use fleet::{Fleet, PATIENCE, holders, is_shed, judgements, probe};
+use fleet::{Fleet, PATIENCE, is_shed, judgements, probe};
 use holdfast_testkit::http::Answer;
 use holdfast_testkit::{ModelServer, eventually};
 use serde_json::{Value, json};
@@ -408,89 +408,4 @@ async fn an_unload_by_somebody_else_is_made_good_without_an_error() {
     }
     let report = running.stop().await;
     assert_eq!(report.count(|r| r.status == 200), report.0.len(), "{:?}", report.outcomes());
-}
-
-#[tokio::test]
-async fn a_load_slower_than_its_time_out_keeps_its_slot_until_it_has_ended() {
-    let fleet = Fleet::start((1, &["--load-time", "4s"]), 3, acme(1, 3), |config| {
-        config["pools"][0]["loads"] = json!({"per_replica": 1, "timeout": "1s"});
-    })
-    .await;
-    // The warm-up of version 1 is over its time after a second. Nothing else may begin meanwhile, however much is asked for.
-    eventually("the alarm", PATIENCE, async || {
-        for version in ["2", "3"] {
-            assert_eq!(fleet.ask_within(version, "50").await.status, 503);
-        }
-        let metrics = fleet.gateway.metrics().await;
-        (metrics.sum("holdfast_alarms_total", &[("kind", "load_overdue")]) >= 1.0).then_some(())
-    })
-    .await;
-    eventually("all to be loaded after all, one after the other", Duration::from_secs(40), async || {
-        let mut held = 0;
-        for version in ["1", "2", "3"] {
-            held += usize::from(fleet.ask_within(version, "50").await.status == 200);
-        }
-        assert_eq!(fleet.servers[0].stats().await["loads"]["max_in_flight"], 1);
-        (held == 3).then_some(())
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn servers_that_change_their_names_are_given_no_second_load() {
-    let mut fleet = Fleet::start((2, &["--load-time", "1500ms"]), 3, acme(2, 3), |config| {
-        config["pools"][0]["loads"] = json!({"per_replica": 1});
-    })
-    .await;
-    let in_flight = async |fleet: &Fleet| loads(&fleet.servers, "in_flight").await;
-    eventually("both to load", PATIENCE, async || (in_flight(&fleet).await == 2).then_some(())).await;
-    let before = fleet.revision().await;
-    fleet.edit(|config| {
-        let replicas = config["pools"][0]["replicas"].as_array_mut().unwrap();
-        let urls: Vec<Value> = replicas.iter().map(|r| r["url"].clone()).collect();
-        replicas[0]["url"] = urls[1].clone();
-        replicas[1]["url"] = urls[0].clone();
-    });
-    eventually("the swap", PATIENCE, async || (fleet.revision().await > before).then_some(())).await;
-    for version in ["2", "3", "1"] {
-        let _ = fleet.ask(version).await.expect(200);
-    }
-    for server in &fleet.servers {
-        assert_eq!(server.stats().await["loads"]["max_in_flight"], 1);
-    }
-}
-
-#[tokio::test]
-async fn what_a_request_uses_under_a_former_name_of_the_server_is_not_unloaded() {
-    let mut fleet = Fleet::start((1, &[]), 2, acme(1, 2), |config| {
-        config["pools"][0]["replicas"][0]["memory"] = json!("3GiB");
-        config["pools"][0]["memory"] = json!("overcommit");
-        config["pools"][0]["thrash_window"] = json!("100ms");
-    })
-    .await;
-    fleet.wait_held("1", 1).await;
-    fleet.servers[0].faults(&json!({"infer_delay": "3s"})).await;
-    let gateway = std::sync::Arc::new(holdfast_testkit::http::Client::new(fleet.gateway.data.addr()));
-    let ask = |version: &str| {
-        let (gateway, path) = (gateway.clone(), path(version));
-        tokio::spawn(async move { gateway.post(&path, &[("x-tenant", "acme")], &probe()).await })
-    };
-    let slow = ask("1");
-    eventually("the request at the server", PATIENCE, async || {
-        (fleet.gateway.metrics().await.sum("holdfast_replica_in_flight", &[]) >= 1.0).then_some(())
-    })
-    .await;
-    fleet.edit(|config| config["pools"][0]["replicas"][0]["name"] = json!("renamed"));
-    eventually("the new name to hold it", PATIENCE, async || {
-        (holders(&fleet.gateway, "1").await == ["renamed"]).then_some(())
-    })
-    .await;
-    // Room for version 2 is to be made of version 1, which is in use.
-    let next = ask("2");
-    while !slow.is_finished() {
-        let stats = fleet.servers[0].stats().await;
-        assert!(stats["unloads"] == 0 || slow.is_finished(), "{stats}");
-    }
-    assert_eq!(slow.await.unwrap().expect(200).header("x-holdfast-version"), "1");
-    assert_eq!(next.await.unwrap().expect(200).header("x-holdfast-version"), "2");
 }

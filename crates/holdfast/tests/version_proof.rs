@@ -423,3 +423,36 @@ async fn a_proof_that_is_changed_by_a_reload_is_asked_for_before_the_next_answer
     .await;
     wait_quarantined(&fleet).await;
 }
+
+#[tokio::test]
+async fn a_quarantine_outlasts_a_new_name_of_the_server() {
+    let mut fleet = Fleet::start((1, &["--load-all"]), 2, acme(1), |_| {}).await;
+    fleet.wait_held("1", 1).await;
+    fleet.servers[0].faults(&json!({"wrong_version_rate": 1})).await;
+    assert_eq!(fleet.infer("acme").await.expect(502).header("x-holdfast-error"), "wrong_version_served");
+    fleet.edit(|config| config["pools"][0]["replicas"][0]["name"] = json!("renamed"));
+    eventually("the version in quarantine under the new name", PATIENCE, async || {
+        let all = fleet.gateway.admin_get("/v1/replicas").await;
+        let row = all["replicas"].as_array()?.iter().find(|r| r["replica"] == "renamed")?.clone();
+        let held = row["holds"].as_array()?.iter().find(|h| h["version"] == "1").cloned()?;
+        (held["state"] == "quarantined").then_some(())
+    })
+    .await;
+    assert!(is_shed(&fleet.infer("acme").await, "no_holder"));
+}
+
+#[tokio::test]
+async fn a_declaration_that_is_corrected_is_proved_at_once() {
+    let mut fleet = Fleet::start((1, &["--load-all"]), 2, acme(1), |config| {
+        let known = json!({"outputs": [{"name": "label", "data": ["no such"]}]});
+        config["models"][0]["versions"][0]["golden"] = json!([{"input": probe(), "output": known}]);
+    })
+    .await;
+    wait_quarantined(&fleet).await;
+    let known = judgements(1).await;
+    fleet.edit(|config| {
+        config["models"][0]["versions"][0]["golden"][0]["output"] = json!({"outputs": known["1"]});
+    });
+    eventually("the version to be served", PATIENCE, async || (fleet.infer("acme").await.status == 200).then_some(()))
+        .await;
+}

@@ -109,3 +109,14 @@ fn what_has_no_known_answer_is_loaded_anew_to_end_its_quarantine() {
     w.settle(secs(1));
     assert!(!w.holds(0, 0));
 }
+
+#[test]
+fn each_pool_has_its_own_time_for_a_load() {
+    let mut w = world(2, 4, 1);
+    w.event(Event::SetReplica { replica: r(1), spec: ReplicaSpec { load_timeout: Some(secs(10)), ..spec(4) } });
+    w.want(0, &[0], secs(1));
+    w.want(0, &[1], secs(1));
+    w.advance(secs(10));
+    let late: Vec<Alarm> = w.alarms();
+    assert!(matches!(&late[..], [Alarm::LoadOverdue { replica: ReplicaIx(1), .. }]), "{late:?}");
+}

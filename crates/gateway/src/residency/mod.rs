@@ -62,6 +62,7 @@ struct WaiterGuard<'a>(Option<WaiterId>, &'a Driver);
 impl Drop for WaiterGuard<'_> {
     fn drop(&mut self) {
         if let Some(waiter) = self.0.take() {
+            self.1.state.lock().waiters.remove(&waiter);
             self.1.apply(Event::Cancel { waiter });
         }
     }
@@ -143,7 +144,7 @@ impl Driver {
                 }
                 self.alarms.raise(&self.fleet, &alarm);
             }
-            Effect::Load { op, replica, version, .. } => self.start_load(op, replica, version),
+            Effect::Load { op, replica, version, deadline } => self.start_load(op, replica, version, deadline),
             Effect::Verify { op, replica, version, deadline } => self.start_verify(op, replica, version, deadline),
             Effect::Unload { op, replica, version, deadline } => self.start_unload(op, replica, version, deadline),
         }
@@ -204,7 +205,9 @@ impl Driver {
     /// Requests that wait.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.state.lock().machine.waiting()
+        let state = self.state.lock();
+        // They are the same unless one of the two forgets somebody.
+        state.waiters.len().max(state.machine.waiting())
     }
 
     /// Waits until holdings may have changed, at most this long.
@@ -217,7 +220,6 @@ impl Driver {
         let change = self.fleet.configure(config, Clock::now());
         let mut events = vec![Event::SetSettings(Settings {
             fleet_loads: config.loads.fleet.get(),
-            load_timeout: config.pools.iter().map(|p| p.loads.timeout).max().unwrap_or(Duration::from_secs(120)),
             thrash_window: config.pools.iter().map(|p| p.thrash_window).max().unwrap_or(Duration::from_secs(60)),
             max_waiters: config.limits.waiting as usize,
             ..Settings::default()
@@ -239,12 +241,16 @@ impl Driver {
                     loads: loads_on_request(pool.config.residency),
                     max_loads: pool.config.loads.per_replica.get(),
                     mode,
+                    load_timeout: Some(pool.config.loads.timeout),
+                    thrash_window: Some(pool.config.thrash_window),
                 };
                 events.push(Event::SetReplica { replica: replica.ix, spec });
             }
         }
         events.extend(change.reprove.iter().map(|replica| Event::ObservationLost { replica: *replica }));
+        self.quarantines.inherit(&change);
         self.apply_all(events);
+        change.reprove.iter().for_each(|replica| self.quarantines.hasten(*replica));
         change.reprove.iter().for_each(|replica| self.refresh(*replica));
         change
     }
@@ -252,6 +258,7 @@ impl Driver {
     /// Lets go what a configuration no longer says, once the table made from it is in force.
     pub fn retire(&self, change: &FleetChange) {
         self.fleet.retire(change);
+        self.quarantines.forget(change);
         let replicas = change.removed.iter().map(|r| Event::RemoveReplica { replica: r.ix });
         let versions = change.removed_versions.iter().map(|version| Event::RemoveVersion { version: *version });
         self.apply_all(replicas.chain(versions));

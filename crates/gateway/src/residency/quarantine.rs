@@ -10,17 +10,21 @@ use holdfast_telemetry::Clock;
 use holdfast_types::{Invariant, Mono};
 
 use super::Driver;
+use crate::fleet::FleetChange;
 
 const FIRST: Duration = Duration::from_secs(30);
 const LONGEST: Duration = Duration::from_secs(600);
 /// Quarantines that are this long past are forgotten.
 const MEMORY: Duration = Duration::from_secs(3600);
 
+#[derive(Clone, Copy)]
 struct Entry {
     times: u32,
     /// Not asked before this. None: released, kept to remember how often.
     until: Option<Mono>,
     last: Mono,
+    /// It began under a former name of the replica's server.
+    inherited: bool,
 }
 
 /// At most one entry for each version that a replica holds.
@@ -32,13 +36,47 @@ impl Quarantines {
         let now = Clock::now();
         let mut all = self.0.lock();
         all.retain(|_, e| e.until.is_some() || now.since(e.last) < MEMORY);
-        let entry = all.entry((replica, version)).or_insert(Entry { times: 0, until: None, last: now });
+        let entry =
+            all.entry((replica, version)).or_insert(Entry { times: 0, until: None, last: now, inherited: false });
         if entry.until.is_none() {
             entry.times = entry.times.saturating_add(1);
         }
         let wait = FIRST.saturating_mul(1 << entry.times.saturating_sub(1).min(10)).min(LONGEST);
         entry.until = Some(now.after(wait));
         entry.last = now;
+    }
+
+    /// A server keeps its quarantines under another name.
+    pub(super) fn inherit(&self, change: &FleetChange) {
+        let mut all = self.0.lock();
+        for new in &change.added {
+            for old in change.removed.iter().filter(|old| old.server == new.server) {
+                let of_old = all.iter().filter(|((r, _), e)| *r == old.ix && e.until.is_some());
+                let kept = of_old.map(|((_, v), e)| ((new.ix, *v), Entry { inherited: true, ..*e }));
+                let kept: Vec<_> = kept.collect();
+                all.extend(kept);
+            }
+        }
+    }
+
+    /// Whether the version may not even be proved: it is quarantined since before the server had this name.
+    pub(super) fn is_inherited(&self, replica: ReplicaIx, version: VersionIx) -> bool {
+        let now = Clock::now();
+        let all = self.0.lock();
+        all.get(&(replica, version)).is_some_and(|e| e.inherited && e.until.is_some_and(|until| until > now))
+    }
+
+    /// What proves a version has changed: it is asked for at once.
+    pub(super) fn hasten(&self, replica: ReplicaIx) {
+        let now = Clock::now();
+        for (_, entry) in self.0.lock().iter_mut().filter(|((r, _), e)| *r == replica && e.until.is_some()) {
+            entry.until = Some(now);
+        }
+    }
+
+    /// Forgets replicas that are gone.
+    pub(super) fn forget(&self, change: &FleetChange) {
+        self.0.lock().retain(|(replica, _), _| !change.removed.iter().any(|gone| gone.ix == *replica));
     }
 
     fn due(&self, replica: ReplicaIx) -> Vec<VersionIx> {
@@ -60,6 +98,7 @@ impl Quarantines {
         let mut all = self.0.lock();
         let Some(entry) = all.get_mut(&(replica, version)) else { return false };
         entry.until = if proven { None } else { Some(now.after(FIRST)) };
+        entry.inherited = false;
         entry.last = now;
         proven
     }

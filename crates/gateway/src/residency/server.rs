@@ -19,6 +19,9 @@ pub(super) enum CallError {
     /// An answer that is not a success, with the server's own words.
     #[error("the server answered {0}: {1}")]
     Status(u16, String),
+    /// A load that was answered, and to which nothing ready followed.
+    #[error("the server answered that it had loaded the version, but did not call it ready in time")]
+    NotReady,
     /// A success that cannot be read.
     #[error("the answer cannot be read: {0}")]
     Malformed(String),

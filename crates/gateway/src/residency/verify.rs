@@ -19,13 +19,16 @@ use crate::fleet::VersionFacts;
 use crate::golden;
 
 impl Driver {
-    pub(super) fn start_load(&self, op: Op, replica: ReplicaIx, version: VersionIx) {
+    pub(super) fn start_load(&self, op: Op, replica: ReplicaIx, version: VersionIx, deadline: Mono) {
         let (Some(me), Some(target)) = (self.arc(), self.fleet.replica(replica)) else { return };
         let Some(facts) = self.fleet.version(version) else { return };
         self.tasks.spawn(async move {
             let begun = Clock::now();
             // For as long as it takes: a load that nobody waits for any more is still a load.
-            let result = server::load(&target.fetch, &facts.upstream_model).await;
+            let mut result = server::load(&target.fetch, &facts.upstream_model).await;
+            if result.is_ok() {
+                result = wait_ready(&target.fetch, &facts, deadline).await;
+            }
             if let Err(error) = &result {
                 tracing::warn!(replica = %target.name, model = %facts.model, version = %facts.version, %error, "load failed");
             }
@@ -46,10 +49,37 @@ impl Driver {
     pub(super) fn start_verify(&self, op: Op, replica: ReplicaIx, version: VersionIx, deadline: Mono) {
         let (Some(me), Some(target)) = (self.arc(), self.fleet.replica(replica)) else { return };
         let Some(facts) = self.fleet.version(version) else { return };
+        if self.quarantines.is_inherited(replica, version) {
+            let proof = Proof::Wrong("quarantined under the server's former name".to_owned());
+            self.tasks.spawn(async move { me.apply(Event::Verified { op, proof }) });
+            return;
+        }
         self.tasks.spawn(async move {
             let proof = prove(&target.fetch, &facts, deadline.since(Clock::now())).await;
             me.apply(Event::Verified { op, proof });
         });
+    }
+}
+
+/// How long to wait before the first look whether a version is ready that was said to be loaded; twice as long before each further one, to a
+/// second.
+const FIRST_LOOK: Duration = Duration::from_millis(20);
+
+/// Some servers answer a load before they have done it. Until it is ready it is a load in flight: counted, and not begun anew.
+async fn wait_ready(fetch: &Fetch, facts: &VersionFacts, deadline: Mono) -> Result<(), CallError> {
+    let mut pause = FIRST_LOOK;
+    loop {
+        let left = deadline.since(Clock::now());
+        if left.is_zero() {
+            return Err(CallError::NotReady);
+        }
+        let asked = server::is_ready(fetch, &facts.upstream_model, &facts.upstream_version, left).await;
+        match asked {
+            Ok(true) => return Ok(()),
+            Err(error) if error.is_broken() => return Err(error),
+            Ok(false) | Err(_) => tokio::time::sleep(pause.min(left)).await,
+        }
+        pause = pause.saturating_mul(2).min(Duration::from_secs(1));
     }
 }
 

@@ -13,7 +13,7 @@ use holdfast_config::{Config, Loaded};
 use holdfast_decide::{PinChange, Snapshot};
 use holdfast_net::{Drain, Tasks};
 use holdfast_telemetry::{Clock, GatewayMetrics};
-use holdfast_types::{ReplicaName, Revision};
+use holdfast_types::{ModelName, ReplicaName, Revision, Version};
 
 use super::compile::{Plan, pins_of, plan};
 use super::persist::{PersistError, Persisted, StateFile};
@@ -381,14 +381,14 @@ fn build(
     revision: Revision,
     revisions: &Revisions,
 ) -> Result<(Table, FleetChange), holdfast_decide::BuildError> {
+    // What the file pins, and what is pinned in force until the file's pins can be.
+    let desired = config.tenants.iter().flat_map(|t| t.pins.iter().map(|(m, v)| (m.clone(), v.clone())));
+    let in_force = input.tenants.iter().flat_map(|t| t.pins.iter().cloned());
+    let pinned: std::collections::BTreeSet<(ModelName, Version)> = desired.chain(in_force).collect();
     let snapshot = Snapshot::build(revision, input)?;
-    let pinned: std::collections::BTreeSet<(&str, &str)> = {
-        let pins = config.tenants.iter().flat_map(|t| t.pins.iter());
-        pins.map(|(m, v)| (m.as_str(), v.as_str())).collect()
-    };
     let is_pinned = |ix| {
         let facts = driver.fleet.version(ix);
-        facts.is_some_and(|f| pinned.contains(&(f.model.as_str(), f.version.as_str())))
+        facts.is_some_and(|f| pinned.contains(&(f.model.clone(), f.version.clone())))
     };
     let change = driver.configure(&config, &is_pinned);
     driver.poll_replicas(&change.added);

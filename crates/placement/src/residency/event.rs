@@ -52,7 +52,7 @@ pub struct Settings {
     pub step_timeout: Duration,
     /// How long room may be in the making (victims draining and unloading) before it is given up. Default 30 s.
     pub room_timeout: Duration,
-    /// A version that is evicted from a replica and wanted there again within this time thrashes. Default 60 s.
+    /// A version that is evicted from a replica and wanted there again within this time thrashes. The longest of all pools'. Default 60 s.
     pub thrash_window: Duration,
     /// The wait after a first failed load of a version on a replica; it doubles with each failure. Default 1 s.
     pub backoff_base: Duration,
@@ -101,6 +101,10 @@ pub struct ReplicaSpec {
     pub max_loads: u32,
     /// The pool's mode.
     pub mode: Mode,
+    /// The pool's own time for a load. None: [`Settings::load_timeout`].
+    pub load_timeout: Option<Duration>,
+    /// The pool's own thrash window. None: [`Settings::thrash_window`].
+    pub thrash_window: Option<Duration>,
 }
 
 /// What is configured about a version.

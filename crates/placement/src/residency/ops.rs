@@ -43,7 +43,9 @@ impl Residency {
     /// Starts a load. The caller has checked the bounds and the room.
     pub(super) fn start_load(&mut self, cx: &mut Cx, replica: ReplicaIx, version: VersionIx, demand: bool) {
         let Some(size) = self.versions.get(&version).map(|v| v.size()) else { return };
-        let (op, deadline) = self.begin_op(OpKind::Load, replica, version, self.settings.load_timeout);
+        let limit = self.replicas.get(&replica).and_then(|r| r.spec.load_timeout);
+        let limit = limit.unwrap_or(self.settings.load_timeout);
+        let (op, deadline) = self.begin_op(OpKind::Load, replica, version, limit);
         let mut entry = Entry::new(Phase::Loading(op), cx.now, size);
         entry.load_began = Some(cx.now);
         self.warm_ups = self.warm_ups.saturating_add(u64::from(!demand));

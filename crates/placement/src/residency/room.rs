@@ -7,6 +7,8 @@
 //! The thrash guard: for a version that was evicted from this replica and is wanted again within the window, nothing that arrived or was used
 //! within the window is evicted. So a stable part of an active set that is too large is served, and the rest is shed.
 
+use std::time::Duration;
+
 use holdfast_types::Mono;
 
 use super::Residency;
@@ -133,7 +135,7 @@ impl Residency {
         if entry.phase == Phase::Held && (kept || (wanted && !new.urgent)) {
             return Verdict::Protected;
         }
-        let recent = |t: Mono| t.after(self.settings.thrash_window) > cx.now;
+        let recent = |t: Mono| t.after(self.thrash_window(replica)) > cx.now;
         let used = cx.usage.last_used(replica, version);
         let active = entry.phase == Phase::Held && (recent(entry.arrived) || used.is_some_and(recent));
         if entry.keep_until > cx.now {
@@ -145,9 +147,13 @@ impl Residency {
         if cx.usage.in_flight(replica, version) > 0 { Verdict::InUse } else { Verdict::Evictable }
     }
 
+    pub(super) fn thrash_window(&self, replica: ReplicaIx) -> Duration {
+        self.replicas.get(&replica).and_then(|r| r.spec.thrash_window).unwrap_or(self.settings.thrash_window)
+    }
+
     /// Raises the thrash guard and its alarm, if the version was evicted here within the window and is wanted again.
     pub(super) fn note_wanted(&mut self, cx: &mut Cx, replica: ReplicaIx, version: VersionIx) {
-        let window = self.settings.thrash_window;
+        let window = self.thrash_window(replica);
         let Some(past) = self.history.get_mut(&(replica, version)) else { return };
         let Some(evicted) = past.evicted_at.filter(|t| t.after(window) > cx.now) else { return };
         if past.thrash_until > cx.now {

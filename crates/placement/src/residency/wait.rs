@@ -62,8 +62,8 @@ impl Residency {
     /// in more recent use than whatever it should have made room for, unless that is wanted on the replica and this is not.
     fn take_back(&mut self, cx: &mut Cx, version: VersionIx, candidates: &[ReplicaIx]) -> bool {
         let mut any = false;
-        let keep_until = cx.now.after(self.settings.thrash_window);
         for replica in candidates.iter().copied() {
+            let keep_until = cx.now.after(self.thrash_window(replica));
             let Some(r) = self.replicas.get_mut(&replica).filter(|r| r.up) else { continue };
             let Some(entry) = r.entries.get_mut(&version) else { continue };
             let Phase::Hiding(Aim::Room(newcomer)) = entry.phase else { continue };

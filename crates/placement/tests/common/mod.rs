@@ -66,7 +66,16 @@ pub(crate) const OWN: ServerIx = ServerIx(u32::MAX);
 
 pub(crate) fn spec(gib: u64) -> ReplicaSpec {
     let memory = Some(Bytes(gib * GIB));
-    ReplicaSpec { pool: PoolIx(0), server: OWN, memory, loads: true, max_loads: 1, mode: Mode::Guaranteed }
+    ReplicaSpec {
+        pool: PoolIx(0),
+        server: OWN,
+        memory,
+        loads: true,
+        max_loads: 1,
+        mode: Mode::Guaranteed,
+        load_timeout: None,
+        thrash_window: None,
+    }
 }
 
 impl World {
