@@ -21,7 +21,7 @@ demo: rust ## Build the gateway and play the demonstration: model servers, a gat
 	@$(CARGO) run $(LOCKED) --quiet --release -p holdfast -- demo
 
 .PHONY: test
-test: rust test-tools mlserver ## Run all tests, the end-to-end tests against a real MLServer among them
+test: rust test-tools mlserver ## Run all tests, those against a real MLServer and a real PostgreSQL among them
 	$(say) 'cargo test (unit, property, end-to-end)'
 	@$(CARGO) test $(LOCKED) --workspace --no-fail-fast
 
@@ -69,7 +69,7 @@ rust:
 
 .PHONY: test-tools
 test-tools:
-	@scripts/need-deb.sh promtool=prometheus curl=curl
+	@scripts/need-deb.sh promtool=prometheus curl=curl pg_ctlcluster=postgresql setpriv=util-linux
 
 .PHONY: mlserver
 mlserver:

@@ -21,11 +21,13 @@ if ! command -v apt-get >/dev/null; then
     exit 1
 fi
 
-# Only promtool is wanted of this package: on a machine with systemd its server must not start.
-if [[ " ${missing[*]} " == *' prometheus '* && -d /run/systemd/system ]]; then
-    echo '==> masking prometheus.service, only promtool is needed (to undo: systemctl unmask prometheus)'
-    "${sudo[@]}" systemctl mask --quiet prometheus.service
-fi
+# Only the programs of these packages are wanted: on a machine with systemd their servers must not start.
+for service in prometheus postgresql; do
+    if [[ " ${missing[*]} " == *" $service "* && -d /run/systemd/system ]]; then
+        echo "==> masking $service.service, only its programs are needed (to undo: systemctl unmask $service)"
+        "${sudo[@]}" systemctl mask --quiet "$service.service"
+    fi
+done
 echo "==> apt-get install ${missing[*]}"
 "${sudo[@]}" apt-get update -qq
 "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y -o Dpkg::Use-Pty=0 --no-install-recommends "${missing[@]}"

@@ -30,6 +30,7 @@ const TABLE: &[Row] = &[
     row("2", "decide", &["types", "placement"], true),
     row("3", "config", &["types", "decide"], false),
     row("3", "net", &["types", "codec"], false),
+    row("3", "store", &["types"], false),
     row("3", "telemetry", &["types"], false),
     row("4", "gateway", &["types", "placement", "codec", "decide", "config", "net", "telemetry"], false),
     row("4", "model-server", &["types"], false),
