@@ -3,7 +3,9 @@
 use crate::backup::Summary;
 use crate::error::{Error, Result};
 use crate::key::{Key, Place, Space};
-use crate::model::{Change, Commit, Committed, Difference, Edit, Head, Header, Page, Record, RecordWrite, Resource};
+use crate::model::{
+    Change, Commit, Committed, Difference, Edit, Head, Header, Page, Pruned, Record, RecordWrite, Resource,
+};
 use holdfast_types::Revision;
 use std::future::Future;
 use std::path::PathBuf;
@@ -62,6 +64,11 @@ pub trait Store: Send + Sync {
 
     /// Tries to become the leader; `None`: another one leads.
     fn lead(&self) -> Fut<'_, Option<Leader>>;
+
+    /// Forgets what only revisions before `floor` show: their states, edits and headers cannot be read any more, beginning with this call.
+    /// Works on at most `limit` headers and `limit` edits, oldest first, so that it never holds up commits for long; call again while there
+    /// is more. A term is held to the rule of commits.
+    fn prune(&self, floor: Revision, limit: usize, term: Option<u64>) -> Fut<'_, Pruned>;
 
     /// Writes a backup to a file that is not there yet.
     fn backup(&self, file: PathBuf) -> Fut<'_, Summary>;

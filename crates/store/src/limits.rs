@@ -25,6 +25,9 @@ pub const MAX_CONFLICT_ROWS: usize = 16;
 /// A change of more edits than this has the deadline for bulk work.
 pub const BULK_EDITS: usize = 1_000;
 
+/// The most headers, and the most edits, that one call of a prune works on; a larger wish is cut to it.
+pub const MAX_PRUNE: usize = 10_000;
+
 /// A page's size inside its bounds.
 pub(crate) fn page(limit: usize) -> usize {
     limit.clamp(1, MAX_PAGE)

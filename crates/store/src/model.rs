@@ -217,3 +217,14 @@ pub struct Committed {
     /// The new version of each record write, in the order given; `None` for a deletion.
     pub versions: Vec<Option<u64>>,
 }
+
+/// What a prune did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pruned {
+    /// The oldest revision whose state can be read from now on.
+    pub floor: Revision,
+    /// Rows that were taken away.
+    pub removed: u64,
+    /// There is more to take away: call again.
+    pub more: bool,
+}

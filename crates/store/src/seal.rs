@@ -250,6 +250,14 @@ fn check_text(what: &str, text: &str, least: usize, most: usize) -> Result<()> {
     Err(Error::invalid(format!("the {what} of a change is {least} to {most} bytes without control characters")))
 }
 
+/// Raises the floor of a state for a prune; a floor is never lowered.
+pub(crate) fn raise_floor(state: &mut State, floor: Revision, term: Option<u64>) -> Result<()> {
+    Prepared { change: None, records: Vec::new(), term }.admit(state)?;
+    state.head.readable(Some(floor.max(state.head.floor)))?;
+    state.head.floor = state.head.floor.max(floor);
+    Ok(())
+}
+
 /// The rule for record kinds, for reads.
 pub(crate) fn check_record_kind(kind: &str) -> Result<()> {
     check_kind(kind)

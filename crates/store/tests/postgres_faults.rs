@@ -1,22 +1,27 @@
 //! What a PostgreSQL server can do to a store: hang, die, come back, end connections, and keep what was promised all the while.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
+#[path = "support/deaf.rs"]
+mod deaf;
 mod support;
 
-use holdfast_store::{Applied, Error, Postgres, PostgresOptions, Space, Store};
-use holdfast_testkit::{PostgresServer, eventually};
+use holdfast_store::{Applied, Commit, Error, Postgres, PostgresOptions, Space, Store};
+use holdfast_testkit::{PostgresServer, Proc, eventually};
 use holdfast_types::Revision;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use support::{PATIENCE, all, at, change, desired, digest_of, in_force, put};
+use support::{PATIENCE, all, at, change, desired, digest_of, flip, in_force, put};
 
-const DEADLINE: Duration = Duration::from_millis(1_500);
+const LEADING: &str = "HOLDFAST_TEST_LEADING";
+
+const DEADLINE: Duration = Duration::from_secs(3);
 /// What a call may take beyond its deadline on a busy machine.
-const SLACK: Duration = Duration::from_secs(3);
+const SLACK: Duration = Duration::from_secs(8);
 
 fn options(server: &PostgresServer) -> PostgresOptions {
-    PostgresOptions { deadline: DEADLINE, connect: Duration::from_millis(500), ..PostgresOptions::new(server.url()) }
+    PostgresOptions { deadline: DEADLINE, connect: Duration::from_secs(1), ..PostgresOptions::new(server.url()) }
 }
 
 async fn open(server: &PostgresServer) -> Arc<Postgres> {
@@ -147,16 +152,24 @@ async fn a_writer_that_is_stuck_behind_a_lock_gives_up_and_readers_do_not_care()
     let server = PostgresServer::start().await;
     let store = open(&server).await;
     store.append(change(0, forty(0))).await.unwrap();
-    let (url, held) = (server.url(), Arc::new(AtomicBool::new(true)));
-    let (client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
+    let (client, connection) = tokio_postgres::connect(&server.url(), tokio_postgres::NoTls).await.unwrap();
     let driver = tokio::spawn(connection);
     client.batch_execute("BEGIN; SELECT state FROM holdfast.meta FOR UPDATE").await.unwrap();
     let begin = Instant::now();
-    let stuck = store.append(change(1, forty(1))).await.unwrap_err();
-    assert!(matches!(stuck, Error::Timeout { applied: Applied::No, .. }), "{stuck:?}");
-    assert!(begin.elapsed() < DEADLINE + SLACK);
-    assert_eq!(store.head().await.unwrap().revision, Revision(1));
-    held.store(false, Ordering::Release);
+    // More writers than there are connections.
+    let writers = (0..8_u64).map(|n| (Arc::clone(&store), change(1, forty(n))));
+    let writers: Vec<_> =
+        writers.map(|(store, change)| tokio::spawn(async move { store.append(change).await })).collect();
+    let mut reads = 0;
+    for writer in writers {
+        while !writer.is_finished() {
+            assert_eq!(store.head().await.unwrap().revision, Revision(1));
+            reads += 1;
+        }
+        let stuck = writer.await.unwrap().unwrap_err();
+        assert!(matches!(stuck, Error::Timeout { applied: Applied::No, .. }), "{stuck:?}");
+    }
+    assert!(begin.elapsed() < DEADLINE + SLACK && reads > 10, "{reads} reads in {:?}", begin.elapsed());
     client.batch_execute("ROLLBACK").await.unwrap();
     store.append(change(1, forty(2))).await.unwrap();
     assert_eq!(sound(&*store).await, 2);
@@ -224,4 +237,72 @@ async fn many_open_a_new_store_at_once() {
         open.await.unwrap().unwrap();
     }
     assert_eq!(server.sql("SELECT count(*) FROM holdfast.meta"), "1");
+}
+
+/// The one case in which nobody can know: COMMIT has reached the server, its answer has not reached the store.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_answer_to_a_commit_is_said_to_be_open_and_not_sent_again() {
+    let server = PostgresServer::start().await;
+    let direct = open(&server).await;
+    let proxy = deaf::Proxy::start(server.port()).await;
+    let url = server.url().replace(&format!(":{}/", server.port()), &format!(":{}/", proxy.port()));
+    let store = Postgres::open(PostgresOptions { url, ..options(&server) }).await.unwrap();
+    store.append(change(0, forty(0))).await.unwrap();
+    for (cut, base) in [(false, 1), (true, 2)] {
+        proxy.swallow_answers_to_commits(cut);
+        let begin = Instant::now();
+        let lost = store.append(change(base, forty(base))).await.unwrap_err();
+        assert!(matches!(lost, Error::Timeout { .. } | Error::Unavailable { .. }), "{lost:?}");
+        assert_eq!((lost.applied(), lost.retryable()), (Applied::Maybe, false), "{lost}");
+        assert!(lost.to_string().contains("compare with the head") && begin.elapsed() < DEADLINE + SLACK, "{lost}");
+        proxy.let_through();
+        assert_eq!(sound(&*direct).await, base + 1, "it had happened, once");
+        assert_eq!(
+            store.history(None, 1).await.unwrap()[0].reason,
+            format!("after {base}"),
+            "the head tells whose it is"
+        );
+    }
+    store.append(change(3, forty(9))).await.unwrap();
+}
+
+/// With an address in its environment this is the child of the test below, and leads until it is killed.
+#[tokio::test]
+async fn child_leads_until_it_is_killed() {
+    let Some(url) = std::env::var_os(LEADING) else { return };
+    let url = url.into_string().unwrap();
+    let store = Postgres::open(PostgresOptions { deadline: DEADLINE, ..PostgresOptions::new(url) }).await.unwrap();
+    let leader = store.lead().await.unwrap().unwrap();
+    println!("leads term {}", leader.term());
+    loop {
+        // On purpose without a check before: the term alone has to hold it back.
+        let change = Some(holdfast_store::Change { base: None, ..flip(vec![put(in_force("a"), leader.term())]) });
+        match store.commit(Commit { change, records: vec![], term: Some(leader.term()) }).await {
+            Ok(_) => println!("committed"),
+            Err(Error::Fenced { highest, .. }) => println!("fenced by {highest}, holds {}", leader.holds()),
+            Err(error) => println!("{error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_freezes_loses_the_seat_and_is_refused_when_it_wakes() {
+    let server = PostgresServer::start().await;
+    let store = open(&server).await;
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "child_leads_until_it_is_killed", "--nocapture"]).env(LEADING, server.url());
+    let child = Proc::start("leading child", command);
+    eventually("a commit of the child", PATIENCE, async || child.output().contains("committed").then_some(())).await;
+    assert!(store.lead().await.unwrap().is_none());
+    child.freeze();
+    let leader = eventually("the seat", PATIENCE, async || store.lead().await.ok().flatten()).await;
+    assert_eq!(leader.term(), 2);
+    leader.check().await.unwrap();
+    let before = store.head().await.unwrap();
+    child.thaw();
+    eventually("the refusal", PATIENCE, async || child.output().contains("fenced by 2").then_some(())).await;
+    eventually("the news", PATIENCE, async || child.output().contains("holds false").then_some(())).await;
+    assert_eq!(store.head().await.unwrap(), before);
+    leader.check().await.unwrap();
 }

@@ -6,6 +6,7 @@
 mod commit;
 mod copy;
 mod open;
+mod prune;
 mod read;
 mod tables;
 mod worker;
@@ -14,8 +15,8 @@ use crate::api::{Fut, Leader, Store, Watch};
 use crate::backup::Summary;
 use crate::error::{Error, Result};
 use crate::key::{Key, Place, Space};
-use crate::limits::{BULK_EDITS, page};
-use crate::model::{Commit, Committed, Difference, Edit, Head, Header, Page, Record, Resource};
+use crate::limits::{BULK_EDITS, MAX_PRUNE, page};
+use crate::model::{Commit, Committed, Difference, Edit, Head, Header, Page, Pruned, Record, Resource};
 use crate::seal::{Prepared, check_record_kind};
 use holdfast_types::Revision;
 use redb::Database;
@@ -176,6 +177,11 @@ impl Store for Embedded {
             tokio::spawn(keep(seat, alive, probes, self.closing.subscribe()));
             Ok(Some(leader))
         })
+    }
+
+    fn prune(&self, floor: Revision, limit: usize, term: Option<u64>) -> Fut<'_, Pruned> {
+        let job = move |shared: &Shared| prune::prune(&shared.database, floor, limit.clamp(1, MAX_PRUNE), term);
+        Box::pin(self.writes.call(self.options.deadline, Work::Write, job))
     }
 
     fn backup(&self, file: PathBuf) -> Fut<'_, Summary> {

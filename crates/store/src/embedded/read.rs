@@ -250,7 +250,7 @@ pub(super) fn conflict(database: &Database, seen: Revision) -> Result<Error> {
     let rows = table.range(begin.to_be_bytes().as_slice()..).map_err(failed)?.take(MAX_CONFLICT_ROWS + 1);
     let mut places: Vec<(Revision, Place)> =
         rows.map(|row| tables::to_edit(row.map_err(failed)?.0.value())).collect::<Result<_>>()?;
-    let more = since.len() > MAX_CONFLICT_ROWS || places.len() > MAX_CONFLICT_ROWS;
+    let more = since.len() > MAX_CONFLICT_ROWS || places.len() > MAX_CONFLICT_ROWS || seen < head.floor;
     since.truncate(MAX_CONFLICT_ROWS);
     places.truncate(MAX_CONFLICT_ROWS);
     let conflict = Conflict { seen, head: head.revision, desired: head.desired, since, places, more };

@@ -8,9 +8,10 @@ use super::rows;
 use crate::digest::{Buckets, Digest};
 use crate::error::Error;
 use crate::key::{Key, Space};
-use crate::model::{Committed, Header, RecordWrite};
-use crate::seal::{Admission, Draft, Leaves, Prepared, Sealed, State};
+use crate::model::{Committed, Header, Pruned, RecordWrite};
+use crate::seal::{Admission, Draft, Leaves, Prepared, Sealed, State, raise_floor};
 use crate::stored;
+use holdfast_types::Revision;
 use std::collections::{BTreeMap, BTreeSet};
 use tokio_postgres::Client;
 
@@ -57,6 +58,29 @@ pub(super) async fn next_term(attempt: &Attempt) -> Result<u64, Fault> {
     state.head.term += 1;
     end(attempt, &state).await?;
     Ok(state.head.term)
+}
+
+/// Takes away rows that no readable revision needs, oldest first: a deletion must not be forgotten before the value that it deleted.
+pub(super) async fn prune(attempt: Attempt, floor: Revision, limit: usize, term: Option<u64>) -> Result<Pruned, Fault> {
+    let client = &*attempt.client;
+    let mut state = begin(&attempt).await?;
+    raise_floor(&mut state, floor, term)?;
+    let floor = state.head.floor;
+    let most = i64::try_from(limit).unwrap_or(i64::MAX);
+    let headers = "DELETE FROM header WHERE revision IN \
+                   (SELECT revision FROM header WHERE revision < $1 ORDER BY revision LIMIT $2)";
+    let headers = client.execute(headers, &[&rows::int8(floor.0), &most]).await?;
+    let past = "DELETE FROM history h USING ( \
+                  SELECT space, kind, name, revision FROM history o \
+                  WHERE revision <= $1 AND (value IS NULL OR EXISTS ( \
+                    SELECT FROM history n WHERE n.space = o.space AND n.kind = o.kind AND n.name = o.name \
+                      AND n.revision > o.revision AND n.revision <= $1)) \
+                  ORDER BY revision, space, kind, name LIMIT $2) t \
+                WHERE h.space = t.space AND h.kind = t.kind AND h.name = t.name AND h.revision = t.revision";
+    let past = client.execute(past, &[&rows::int8(floor.0), &most]).await?;
+    end(&attempt, &state).await?;
+    let full = limit as u64;
+    Ok(Pruned { floor, removed: headers + past, more: headers >= full || past >= full })
 }
 
 /// Writes the state and commits. From here on a lost answer leaves the outcome open.

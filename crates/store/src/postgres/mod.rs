@@ -16,11 +16,11 @@ use crate::api::{Fut, Leader, Store, Watch};
 use crate::backup::Summary;
 use crate::error::Result;
 use crate::key::{Key, Place, Space};
-use crate::limits::{BULK_EDITS, page};
-use crate::model::{Commit, Committed, Difference, Edit, Head, Header, Page, Record, Resource};
+use crate::limits::{BULK_EDITS, MAX_PRUNE, page};
+use crate::model::{Commit, Committed, Difference, Edit, Head, Header, Page, Pruned, Record, Resource};
 use crate::seal::{Prepared, check_record_kind};
 use holdfast_types::Revision;
-use pool::{Pool, Span};
+use pool::{Pool, Span, Work};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -46,8 +46,8 @@ impl Postgres {
     /// [`crate::Error::Invalid`] for options.
     pub async fn open(options: PostgresOptions) -> Result<Self> {
         let pool = Arc::new(Pool::new(options)?);
-        pool.call(Span::Short, |attempt| schema::migrate(attempt, &pool.options)).await?;
-        let head = pool.call(Span::Short, read::head).await?;
+        pool.call(Work::Write, Span::Short, |attempt| schema::migrate(attempt, &pool.options)).await?;
+        let head = pool.call(Work::Read, Span::Short, read::head).await?;
         let head = Arc::new(watch::Sender::new(head.revision));
         let listener = tokio::spawn(leader::listen(Arc::clone(&pool), Arc::clone(&head)));
         Ok(Self { pool, head, listener, closing: watch::Sender::new(false) })
@@ -62,7 +62,7 @@ impl Drop for Postgres {
 
 impl Store for Postgres {
     fn head(&self) -> Fut<'_, Head> {
-        Box::pin(self.pool.call(Span::Short, read::head))
+        Box::pin(self.pool.call(Work::Read, Span::Short, read::head))
     }
 
     fn commit(&self, commit: Commit) -> Fut<'_, Committed> {
@@ -70,7 +70,7 @@ impl Store for Postgres {
             let prepared = Prepared::of(commit)?;
             let span = if prepared.len() > BULK_EDITS { Span::Bulk } else { Span::Short };
             let work = |attempt| commit::commit(attempt, &self.pool.options, prepared.clone());
-            let done = self.pool.call(span, work).await?;
+            let done = self.pool.call(Work::Write, span, work).await?;
             if let Some(header) = &done.header {
                 leader::raise(&self.head, header.revision);
             }
@@ -87,25 +87,25 @@ impl Store for Postgres {
     ) -> Fut<'_, Page<Resource, Key>> {
         Box::pin(async move {
             let work = |attempt| read::read(attempt, space, at, after.clone(), page(limit));
-            self.pool.call(Span::Short, work).await
+            self.pool.call(Work::Read, Span::Short, work).await
         })
     }
 
     fn get(&self, place: Place, at: Option<Revision>) -> Fut<'_, Option<Resource>> {
-        Box::pin(async move { self.pool.call(Span::Short, |attempt| read::get(attempt, &place, at)).await })
+        Box::pin(async move { self.pool.call(Work::Read, Span::Short, |attempt| read::get(attempt, &place, at)).await })
     }
 
     fn edits(&self, revision: Revision, after: Option<Place>, limit: usize) -> Fut<'_, Page<Edit, Place>> {
         Box::pin(async move {
             let after = after.as_ref();
-            self.pool.call(Span::Short, |attempt| read::edits(attempt, revision, after, page(limit))).await
+            self.pool.call(Work::Read, Span::Short, |attempt| read::edits(attempt, revision, after, page(limit))).await
         })
     }
 
     fn history(&self, before: Option<Revision>, limit: usize) -> Fut<'_, Vec<Header>> {
-        Box::pin(
-            async move { self.pool.call(Span::Short, |attempt| read::history(attempt, before, page(limit))).await },
-        )
+        Box::pin(async move {
+            self.pool.call(Work::Read, Span::Short, |attempt| read::history(attempt, before, page(limit))).await
+        })
     }
 
     fn diff(
@@ -117,19 +117,21 @@ impl Store for Postgres {
     ) -> Fut<'_, Page<Difference, Place>> {
         Box::pin(async move {
             let after = after.as_ref();
-            self.pool.call(Span::Short, |attempt| read::diff(attempt, (from, to), after, page(limit))).await
+            self.pool.call(Work::Read, Span::Short, |attempt| read::diff(attempt, (from, to), after, page(limit))).await
         })
     }
 
     fn record(&self, kind: String, id: String) -> Fut<'_, Option<Record>> {
-        Box::pin(async move { self.pool.call(Span::Short, |attempt| read::record(attempt, &kind, &id)).await })
+        Box::pin(
+            async move { self.pool.call(Work::Read, Span::Short, |attempt| read::record(attempt, &kind, &id)).await },
+        )
     }
 
     fn records(&self, kind: String, after: Option<String>, limit: usize) -> Fut<'_, Vec<Record>> {
         Box::pin(async move {
             check_record_kind(&kind)?;
             let after = after.as_deref();
-            self.pool.call(Span::Short, |attempt| read::records(attempt, &kind, after, page(limit))).await
+            self.pool.call(Work::Read, Span::Short, |attempt| read::records(attempt, &kind, after, page(limit))).await
         })
     }
 
@@ -141,8 +143,15 @@ impl Store for Postgres {
         Box::pin(leader::lead(&self.pool, self.closing.subscribe()))
     }
 
+    fn prune(&self, floor: Revision, limit: usize, term: Option<u64>) -> Fut<'_, Pruned> {
+        Box::pin(async move {
+            let work = |attempt| commit::prune(attempt, floor, limit.clamp(1, MAX_PRUNE), term);
+            self.pool.call(Work::Write, Span::Short, work).await
+        })
+    }
+
     fn backup(&self, file: PathBuf) -> Fut<'_, Summary> {
-        Box::pin(async move { self.pool.call(Span::Bulk, |attempt| copy::backup(attempt, &file)).await })
+        Box::pin(async move { self.pool.call(Work::Read, Span::Bulk, |attempt| copy::backup(attempt, &file)).await })
     }
 
     fn restore(&self, file: PathBuf) -> Fut<'_, Summary> {
@@ -150,7 +159,7 @@ impl Store for Postgres {
             let verified = copy::verify(file.clone()).await?;
             let (options, verified) = (&self.pool.options, &verified);
             let work = |attempt| copy::restore(attempt, options, &file, verified);
-            let summary = self.pool.call(Span::Bulk, work).await?;
+            let summary = self.pool.call(Work::Write, Span::Bulk, work).await?;
             leader::raise(&self.head, summary.revision);
             Ok(summary)
         })

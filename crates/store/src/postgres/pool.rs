@@ -26,6 +26,14 @@ pub(super) enum Span {
     Bulk,
 }
 
+/// What a call does. Writers follow one another on a lock in the database, so a process sends one at a time: the others would only hold
+/// connections that readers need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Work {
+    Read,
+    Write,
+}
+
 /// An open connection. Dropping it closes the socket at once, also if the server hangs.
 #[derive(Debug)]
 pub(super) struct Conn {
@@ -45,6 +53,7 @@ pub(super) struct Pool {
     config: Config,
     idle: Mutex<Vec<Conn>>,
     permits: Semaphore,
+    writer: Semaphore,
     waiting: AtomicUsize,
 }
 
@@ -63,12 +72,13 @@ impl Pool {
     pub(super) fn new(options: PostgresOptions) -> Result<Self> {
         let config = options.config()?;
         let permits = Semaphore::new(options.connections);
-        Ok(Self { options, config, idle: Mutex::default(), permits, waiting: AtomicUsize::new(0) })
+        let (writer, waiting) = (Semaphore::new(1), AtomicUsize::new(0));
+        Ok(Self { options, config, idle: Mutex::default(), permits, writer, waiting })
     }
 
     /// Carries out work on a connection until the deadline. What failed for want of a connection, and before its COMMIT was sent, is tried
     /// again until then.
-    pub(super) async fn call<T, F, W>(&self, span: Span, work: F) -> Result<T>
+    pub(super) async fn call<T, F, W>(&self, kind: Work, span: Span, work: F) -> Result<T>
     where
         F: Fn(Attempt) -> W,
         W: Future<Output = Result<T, Fault>>,
@@ -80,7 +90,7 @@ impl Pool {
         let until = Instant::now() + limit;
         let (phase, mut last, ms) = (Arc::new(Phase::default()), None, millis(limit));
         let attempts = async {
-            let _permit = self.permit().await?;
+            let _turn = self.turn(kind).await?;
             let mut backoff = Backoff::default();
             loop {
                 match self.attempt(&work, &phase, ms).await {
@@ -144,14 +154,21 @@ impl Pool {
         }
     }
 
-    async fn permit(&self) -> Result<SemaphorePermit<'_>> {
-        if let Ok(permit) = self.permits.try_acquire() {
-            return Ok(permit);
+    /// A place among those who are at work; for a writer the one place of the writers too.
+    async fn turn(&self, kind: Work) -> Result<(Option<SemaphorePermit<'_>>, SemaphorePermit<'_>)> {
+        let writer = match kind {
+            Work::Read => None,
+            Work::Write => Some(self.acquire(&self.writer).await?),
+        };
+        Ok((writer, self.acquire(&self.permits).await?))
+    }
+
+    async fn acquire<'s>(&self, places: &'s Semaphore) -> Result<SemaphorePermit<'s>> {
+        if let Ok(place) = places.try_acquire() {
+            return Ok(place);
         }
-        let waiting = Waiting::enter(&self.waiting, self.options.queue)?;
-        let permit = self.permits.acquire().await.map_err(|_| Error::Closed);
-        drop(waiting);
-        permit
+        let _waiting = Waiting::enter(&self.waiting, self.options.queue)?;
+        places.acquire().await.map_err(|_| Error::Closed)
     }
 
     /// A new connection that is ready for work; `told` gets the notifications' payloads.
@@ -179,6 +196,7 @@ impl Pool {
 
     pub(super) fn close(&self) {
         self.permits.close();
+        self.writer.close();
         self.idle.lock().clear();
     }
 }

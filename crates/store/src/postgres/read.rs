@@ -208,7 +208,7 @@ pub(super) async fn conflict(client: &Client, head: &Head, seen: Revision) -> Re
     for row in client.query(sql, &[&int8(seen.0), &limit]).await? {
         places.push((revision(&row, 3), rows::place(row.get(0), row.get(1), row.get(2))?));
     }
-    let more = since.len() > MAX_CONFLICT_ROWS || places.len() > MAX_CONFLICT_ROWS;
+    let more = since.len() > MAX_CONFLICT_ROWS || places.len() > MAX_CONFLICT_ROWS || seen < head.floor;
     since.truncate(MAX_CONFLICT_ROWS);
     places.truncate(MAX_CONFLICT_ROWS);
     let conflict = Conflict { seen, head: head.revision, desired: head.desired, since, places, more };

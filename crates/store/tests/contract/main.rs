@@ -43,7 +43,7 @@ contract! {
         the_head_is_followed,
         a_closed_store_says_so,
     }
-    models::{ every_revision_reads_as_it_was, both_spaces_page_by_page }
+    models::{ every_revision_reads_as_it_was, both_spaces_page_by_page, what_is_kept_after_a_prune_reads_as_before }
     records::{ a_record_is_compared_and_set, a_change_and_its_records_are_one, records_are_listed_in_pages }
     leading::{ one_leads_and_terms_grow, who_led_before_is_refused }
     backups::{

@@ -1,7 +1,7 @@
 //! A random history against a model in memory: every revision stays readable as it was.
 
 use crate::support::{Bench, all, at, change, digest_of, flip, gone, put};
-use holdfast_store::{Edit, Json, Place, Space, Store, digest};
+use holdfast_store::{Edit, Error, Json, Place, Space, Store, digest};
 use holdfast_types::Revision;
 use std::collections::BTreeMap;
 
@@ -127,4 +127,55 @@ pub async fn both_spaces_page_by_page(bench: Bench) {
     for space in Space::ALL {
         assert_eq!(digest_of(&*store, space, None).await, store.head().await.unwrap().digests.of(space));
     }
+}
+
+pub async fn what_is_kept_after_a_prune_reads_as_before(bench: Bench) {
+    let store = bench.fresh().await;
+    let states = grow(&*store, 30).await;
+    let head = store.head().await.unwrap();
+    let too_far = store.prune(Revision(31), 100, None).await;
+    assert!(matches!(too_far, Err(Error::NoRevision { .. })), "{too_far:?}");
+    for (floor, limit) in [(9, 1), (20, 3), (15, 10), (30, 1_000)] {
+        let mut calls = 0;
+        loop {
+            let pruned = store.prune(Revision(floor), limit, None).await.unwrap();
+            assert!(pruned.removed <= 3 * limit as u64, "bounded: {pruned:?}");
+            let floor = usize::try_from(pruned.floor.0).unwrap();
+            for (revision, content) in states.iter().enumerate().skip(floor) {
+                for space in Space::ALL {
+                    let read = all(&*store, space, Some(Revision(revision as u64)), 4).await;
+                    let read: Vec<_> =
+                        read.into_iter().map(|r| (Place { space, key: r.key }, r.value, r.revision)).collect();
+                    assert_eq!(read, shown(content, space), "{space} at {revision} above {floor}");
+                }
+            }
+            calls += 1;
+            if !pruned.more {
+                break;
+            }
+        }
+        assert!(calls > 1 || limit > 1, "one row at a time takes more than one call");
+    }
+    let gone = store.read(Space::Desired, Some(Revision(29)), None, 10).await;
+    assert!(matches!(gone, Err(Error::NoRevision { floor: Revision(30), .. })), "{gone:?}");
+    assert!(store.diff(Revision(20), Revision(30), None, 10).await.is_err());
+    assert_eq!(store.history(None, 100).await.unwrap().len(), 1);
+    let now = store.head().await.unwrap();
+    assert_eq!((now.digests, now.revision, now.floor), (head.digests, head.revision, Revision(30)));
+    let refused = store.append(change(0, vec![])).await.unwrap_err();
+    let Error::Conflict(conflict) = refused else { panic!("{refused:?}") };
+    assert!(conflict.more, "the list of what changed since is not whole");
+
+    let file = bench.file("pruned");
+    store.backup(file.clone()).await.unwrap();
+    let other = bench.fresh().await;
+    other.restore(file).await.unwrap();
+    assert_eq!(other.head().await.unwrap(), now);
+    for space in Space::ALL {
+        assert_eq!(all(&*other, space, None, 7).await, all(&*store, space, None, 7).await);
+    }
+    store.append(change(30, vec![put(at(Space::Desired, "pin", "a"), "new")])).await.unwrap();
+    assert_eq!(store.diff(Revision(30), Revision(31), None, 10).await.unwrap().items.len(), 1);
+    let fenced = store.lead().await.unwrap().unwrap();
+    assert!(matches!(store.prune(Revision(31), 10, Some(fenced.term() - 1)).await, Err(Error::Fenced { .. })));
 }
