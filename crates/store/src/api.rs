@@ -76,7 +76,8 @@ pub trait Store: Send + Sync {
     /// Restores a backup into this store, which must be empty. A backup that is cut or damaged changes nothing.
     fn restore(&self, file: PathBuf) -> Fut<'_, Summary>;
 
-    /// Takes no more calls, finishes those that wait, and lets go of file or connections. Later calls answer [`Error::Closed`].
+    /// Takes no more calls and lets go of file or connections; calls at work are finished. Later calls, and perhaps some that waited, answer
+    /// [`Error::Closed`].
     fn close(&self) -> Fut<'_, ()>;
 
     /// Makes one change. See [`Store::commit`].

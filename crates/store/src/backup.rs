@@ -394,3 +394,6 @@ impl Check {
         Ok(digests)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,10 +17,14 @@ const FILE: &str = "HOLDFAST_TEST_STORE";
 /// work is in order.
 #[tokio::test]
 async fn child_appends_until_it_is_killed() {
-    let dir = TempDir::new();
-    let (file, most) = match std::env::var_os(FILE) {
-        Some(file) => (PathBuf::from(file), u64::MAX),
-        None => (dir.join("store"), 3),
+    let (_dir, file, most) = match std::env::var_os(FILE) {
+        // A folder of its own would be left behind by the kill.
+        Some(file) => (None, PathBuf::from(file), u64::MAX),
+        None => {
+            let dir = TempDir::new();
+            let file = dir.join("store");
+            (Some(dir), file, 3)
+        }
     };
     let store = open(&file).await.unwrap();
     println!("opened");

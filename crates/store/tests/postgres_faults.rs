@@ -239,6 +239,23 @@ async fn many_open_a_new_store_at_once() {
     assert_eq!(server.sql("SELECT count(*) FROM holdfast.meta"), "1");
 }
 
+/// Notifications are not kept for those who are away: after each reconnect the head is looked at.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_changed_while_nobody_listened_is_seen() {
+    let server = PostgresServer::start().await;
+    let (reader, writer) = (open(&server).await, open(&server).await);
+    let watch = reader.watch();
+    writer.append(change(0, forty(0))).await.unwrap();
+    eventually("the first revision", PATIENCE, async || (watch.last() == Revision(1)).then_some(())).await;
+    for head in 1..4 {
+        let ended = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
+                     WHERE application_name = 'holdfast' AND query LIKE 'LISTEN%' OR query LIKE 'SELECT state%'";
+        let (ended, appended) = (server.sql(ended), writer.append(change(head, forty(head))).await);
+        assert!(ended.parse::<u32>().unwrap() >= 1 && appended.is_ok(), "{ended} {appended:?}");
+        eventually("the news", PATIENCE, async || (watch.last() == Revision(head + 1)).then_some(())).await;
+    }
+}
+
 /// The one case in which nobody can know: COMMIT has reached the server, its answer has not reached the store.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_answer_to_a_commit_is_said_to_be_open_and_not_sent_again() {

@@ -40,7 +40,7 @@ pub(super) fn commit(database: &Database, prepared: Prepared) -> Result<Committe
     let term = prepared.term;
     let header = prepared.change.map(|draft| change(&transaction, &mut state, draft, term)).transpose()?;
     put_state(&transaction, &state)?;
-    transaction.commit().map_err(failed)?;
+    transaction.commit().map_err(tables::open_outcome)?;
     Ok(Committed { header, versions })
 }
 
@@ -50,7 +50,7 @@ pub(super) fn next_term(database: &Database) -> Result<u64> {
     let mut state = tables::state(&transaction.open_table(META).map_err(failed)?)?;
     state.head.term += 1;
     put_state(&transaction, &state)?;
-    transaction.commit().map_err(failed)?;
+    transaction.commit().map_err(tables::open_outcome)?;
     Ok(state.head.term)
 }
 

@@ -22,7 +22,7 @@ pub(super) fn prune(database: &Database, floor: Revision, limit: usize, term: Op
         removed += forget(&transaction, revision, &place)?;
     }
     put_state(&transaction, &state)?;
-    transaction.commit().map_err(failed)?;
+    transaction.commit().map_err(tables::open_outcome)?;
     Ok(Pruned { floor, removed, more })
 }
 

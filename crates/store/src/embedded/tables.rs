@@ -3,7 +3,7 @@
 //! Keys begin with the space's number and the key's bytes (kind, zero, name), so that byte order is the order of places. Numbers in keys and
 //! values are big endian.
 
-use crate::error::{Error, Result};
+use crate::error::{Applied, Error, Result};
 use crate::json::Json;
 use crate::key::{Key, Place, Space};
 use crate::seal::State;
@@ -39,6 +39,11 @@ pub(super) fn failed(error: impl Into<redb::Error>) -> Error {
         redb::Error::Corrupted(what) => Error::corrupt(format!("the store's file: {what}")),
         other => Error::backend(other.to_string()),
     }
+}
+
+/// An error of a commit itself, for example of the disk: what was written may be there when the file is opened again.
+pub(super) fn open_outcome(error: redb::CommitError) -> Error {
+    Error::Unavailable { what: failed(error).to_string(), applied: Applied::Maybe }
 }
 
 pub(super) fn place(place: &Place) -> Vec<u8> {

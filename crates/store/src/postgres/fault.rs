@@ -60,7 +60,7 @@ impl Fault {
         match (code, code.get(..2).unwrap_or_default()) {
             // The server gave an answer: whatever was asked did not happen.
             ("57014" | "55P03", _) => Error::Timeout { ms: deadline_ms, applied: Applied::No },
-            ("57P01" | "57P02" | "25P03" | "57P05", _) | (_, "08") => {
+            ("57P01" | "57P02" | "25P03" | "57P05" | "40003", _) | (_, "08") => {
                 Error::Unavailable { what: format!("{code} {}", said.message()), applied }
             }
             (_, "53" | "57" | "40") => {

@@ -14,7 +14,7 @@ mod schema;
 
 use crate::api::{Fut, Leader, Store, Watch};
 use crate::backup::Summary;
-use crate::error::Result;
+use crate::error::{Applied, Error, Result};
 use crate::key::{Key, Place, Space};
 use crate::limits::{BULK_EDITS, MAX_PRUNE, page};
 use crate::model::{Commit, Committed, Difference, Edit, Head, Header, Page, Pruned, Record, Resource};
@@ -156,7 +156,10 @@ impl Store for Postgres {
 
     fn restore(&self, file: PathBuf) -> Fut<'_, Summary> {
         Box::pin(async move {
-            let verified = copy::verify(file.clone()).await?;
+            let patience = self.pool.options.bulk_deadline;
+            let verified = tokio::time::timeout(patience, copy::verify(file.clone())).await;
+            let late = Error::Timeout { ms: pool::millis(patience), applied: Applied::No };
+            let verified = verified.unwrap_or(Err(late))?;
             let (options, verified) = (&self.pool.options, &verified);
             let work = |attempt| copy::restore(attempt, options, &file, verified);
             let summary = self.pool.call(Work::Write, Span::Bulk, work).await?;

@@ -4,6 +4,7 @@ use crate::support::{Bench, PATIENCE, all, at, change, desired, digest_of, flip,
 use holdfast_store::{Error, Purpose, Space, Store, digest};
 use holdfast_types::Revision;
 use std::sync::Arc;
+use std::time::Duration;
 
 pub async fn an_empty_store(bench: Bench) {
     let store = bench.fresh().await;
@@ -169,20 +170,23 @@ pub async fn a_large_change_is_one_revision(bench: Bench) {
     assert_eq!(all(&*store, Space::Desired, Some(Revision(1)), 1_000).await.len(), MANY + 1);
 }
 
+/// Shorter than the 15 s after which a head is looked at without being told.
+const NEWS: Duration = Duration::from_secs(10);
+
 pub async fn the_head_is_followed(bench: Bench) {
     let name = Bench::name();
     let writer = bench.open(&name).await;
     let reader = bench.second(&name, &writer).await;
     let mut watch = reader.watch();
     writer.append(change(0, vec![put(desired("a"), 0)])).await.unwrap();
-    let seen = tokio::time::timeout(PATIENCE, watch.changed()).await.expect("a notification").unwrap();
+    let seen = tokio::time::timeout(NEWS, watch.changed()).await.expect("a notification").unwrap();
     assert_eq!(seen, Revision(1));
     for n in 1..20 {
         writer.append(change(n, vec![put(desired("a"), n)])).await.unwrap();
     }
     let (mut last, mut looks) = (Revision(1), 0);
     while last < Revision(20) {
-        let next = tokio::time::timeout(PATIENCE, watch.changed()).await.expect("a notification").unwrap();
+        let next = tokio::time::timeout(NEWS, watch.changed()).await.expect("a notification").unwrap();
         assert!(next > last, "{next} after {last}");
         (last, looks) = (next, looks + 1);
     }
