@@ -14,6 +14,7 @@ use holdfast_telemetry::{AccessLog, GatewayMetrics};
 use crate::connection::serve_connection;
 use crate::residency::Driver;
 use crate::server::Gateway;
+use crate::stage::blame::Blame;
 use crate::table::{StartError, Tables};
 use crate::worker::{Worker, heartbeat};
 
@@ -38,7 +39,7 @@ impl Local {
         let (drain_handle, drain) = DrainHandle::new();
         let worker = Arc::new(Worker::new(0));
         tasks.spawn(heartbeat(worker.clone()));
-        let gateway = Arc::new(Gateway { tables, driver, metrics, access, drain });
+        let gateway = Arc::new(Gateway { tables, driver, metrics, access, drain, blame: Blame::default() });
         Ok(Self { gateway, worker, _drain: drain_handle })
     }
 

@@ -20,6 +20,7 @@ use holdfast_types::FailureKind;
 use crate::admin;
 use crate::connection::raw_answer;
 use crate::residency::Driver;
+use crate::stage::blame::Blame;
 use crate::table::{Reload, StartError, Tables};
 use crate::worker::WorkerHandle;
 
@@ -35,6 +36,8 @@ pub struct Gateway {
     pub access: AccessLog,
     /// Whether a drain has begun.
     pub drain: Drain,
+    /// Rows of models' own failures.
+    pub blame: Blame,
 }
 
 /// How to run a gateway.
@@ -100,7 +103,7 @@ pub async fn serve(
     let drain_time = config.timeouts.drain;
     let tables = Tables::start(config, driver.clone(), metrics.clone())?;
     tables.run(config_path, read, drain.clone(), &control);
-    let gateway = Arc::new(Gateway { tables, driver, metrics, access, drain: drain.clone() });
+    let gateway = Arc::new(Gateway { tables, driver, metrics, access, drain: drain.clone(), blame: Blame::default() });
     admin::register(&gateway);
     also(gateway.clone(), &control);
     let admission = Admission::new(gateway.tables.load().settings.admission);

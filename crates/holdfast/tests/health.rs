@@ -183,7 +183,7 @@ async fn faults_of_clients_say_nothing_about_a_replica() {
 #[tokio::test]
 async fn server_errors_in_a_row_eject_and_probes_bring_back() {
     let fleet = pair(|_| {}).await;
-    fleet.servers[0].faults(&json!({"error_rate": 1})).await;
+    fleet.servers[0].faults(&json!({"error_rate": 1, "error_status": 502})).await;
     let mut failed = 0;
     for _ in 0..40 {
         let answer = fleet.infer("acme").await;
@@ -203,6 +203,73 @@ async fn server_errors_in_a_row_eject_and_probes_bring_back() {
         (fleet.infer("acme").await.expect(200).header("x-holdfast-replica") == "r1").then_some(())
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_models_own_failures_eject_only_once_two_tenants_meet_them() {
+    let fleet = pair(|config| {
+        config["tenants"] = ["acme", "evil"]
+            .map(|name| json!({"name": name, "subset": 2, "pins": {"screen": "1"}}))
+            .into_iter()
+            .collect();
+    })
+    .await;
+    fleet.servers[0].faults(&json!({"error_rate": 1})).await;
+    let mut failed = 0;
+    for _ in 0..60 {
+        failed += usize::from(fleet.infer("evil").await.status == 502);
+    }
+    assert!(failed > 3, "{failed}: more than eject");
+    assert_eq!(fleet.replica("r1").await["up"], true, "{failed} failures of one tenant");
+    let mut met = 0;
+    for _ in 0..60 {
+        met += usize::from(fleet.infer("acme").await.status == 502);
+        if fleet.replica("r1").await["up"] == false {
+            break;
+        }
+    }
+    assert_eq!(met, 3, "the row is met by a second tenant");
+    wait_up(&fleet, "r1", false).await;
+    let metrics = fleet.gateway.metrics().await;
+    let counted = metrics.sum("holdfast_upstream_attempts_total", &[("outcome", "server_error")]);
+    assert_eq!(counted, (failed + met) as f64, "each is counted");
+}
+
+/// One replica that answers whoever asks with `x-wants: wrong` by this, and everybody else correctly. One failure ejects.
+async fn picky(wrong: impl Fn() -> Script + Send + Sync + 'static) -> (Stub, Holdfast) {
+    let v2 = V2::loaded(&[("screen-1", "1")]);
+    let stub = Stub::start(move |request| match request.header("x-wants") {
+        "wrong" => wrong(),
+        _ => v2.answer(request),
+    })
+    .await;
+    let mut config = config(&[stub.url()], 1, acme(1));
+    // Seldom polled, so that nothing is mended by chance.
+    config["pools"][0]["health"] = json!({"interval": "60s", "timeout": "1s", "fall": 1, "ease_in": "0s"});
+    let gateway = Holdfast::start(binary(), &text(&config)).await;
+    fleet::wait_held(&gateway, "1", 1).await;
+    (stub, gateway)
+}
+
+async fn ask_wrongly(gateway: &Holdfast, method: Method, path: &str) -> holdfast_testkit::http::Answer {
+    let body = if method == Method::GET { Bytes::new() } else { Bytes::from(probe().to_string()) };
+    gateway.data.send(method, path, &[("x-tenant", "acme"), ("x-wants", "wrong")], body).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_long_refusal_says_nothing_about_a_replica() {
+    let long = || Script::json(422, &json!({"detail": format!("screen-1 wants no {}", "y".repeat(200_000))}));
+    let (stub, gateway) = picky(long).await;
+    for _ in 0..5 {
+        let answer = ask_wrongly(&gateway, Method::POST, INFER).await.expect(422);
+        let said = answer.json()["error"].as_str().unwrap().to_owned();
+        assert!(said.contains("screen wants no yyy") && said.len() < 1024, "{said}");
+        assert_eq!((answer.header("content-type"), answer.header("x-holdfast-error")), ("application/json", ""));
+        let _ = gateway.infer("acme", INFER, &probe()).await.expect(200);
+    }
+    assert_eq!(stub.executions(), 10, "each was asked once");
+    let metrics = gateway.metrics().await;
+    assert_eq!(metrics.sum("holdfast_upstream_attempts_total", &[("outcome", "client_error")]), 5.0);
 }
 
 #[tokio::test]

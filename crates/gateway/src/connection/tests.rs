@@ -18,6 +18,7 @@ use holdfast_testkit::{Metrics, Script, Step, Stub, TempDir, eventually};
 
 use super::*;
 use crate::residency::Driver;
+use crate::stage::blame::Blame;
 use crate::table::Tables;
 
 /// More polls than any of these requests takes.
@@ -80,7 +81,8 @@ impl World {
         driver.run();
         let tables = Tables::start(config, driver.clone(), metrics.clone()).unwrap();
         let (_, drain) = DrainHandle::new();
-        let gateway = Arc::new(Gateway { tables, driver, metrics, access: AccessLog::off(), drain });
+        let gateway =
+            Arc::new(Gateway { tables, driver, metrics, access: AccessLog::off(), drain, blame: Blame::default() });
         Self {
             gateway,
             worker: Arc::new(Worker::new(0)),

@@ -1,93 +1,31 @@
 //! What came back is judged before any of it is passed on: its status, then the version that it names.
 
-use std::time::Duration;
-
-use bytes::Bytes;
-use http::header::{CONTENT_ENCODING, RETRY_AFTER, TRANSFER_ENCODING};
+use http::header::{CONTENT_ENCODING, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, Response};
 use http_body::Body;
 use hyper::body::Incoming;
 
 use holdfast_codec::oip::{self, ModelOp};
-use holdfast_codec::rename::renamed;
 use holdfast_net::ReplicaConn;
 use holdfast_placement::health::HealthEvent;
 use holdfast_types::{Failure, FailureKind, ModelName};
 
 use super::reading::{Held, Holding, Whole, hold, read_whole};
-use super::send::{Attempt, NOT_LOADED, One, Received, ReceivedBody, broken, overdue};
+use super::send::{Attempt, One, Received, ReceivedBody, broken, overdue};
 use crate::answer::{Passing, Reading, join};
 use crate::headers;
-use crate::residency::words;
 use crate::upstream_body::UpstreamBody;
-
-/// The largest error answer that is read.
-const ERROR_BODY: usize = 64 * 1024;
 
 impl One<'_> {
     pub(super) async fn judge(
-        mut self,
+        self,
         response: Response<Incoming>,
         conn: ReplicaConn<UpstreamBody>,
     ) -> Result<Attempt, Failure> {
-        let status = response.status();
-        if status.is_success() {
+        if response.status().is_success() {
             return self.success(response, conn).await;
         }
-        let retry_after = retry_after(response.headers());
-        let mut fields = response.headers().clone();
-        let body = match read_whole(response.into_body(), ERROR_BODY, self.until).await {
-            Ok(body) => body,
-            Err(Whole::Late) => return Err(overdue()),
-            Err(Whole::Broken | Whole::TooLarge) => {
-                self.count("transport_error");
-                self.health(HealthEvent::TransportError);
-                return self.maybe_executed(broken("the replica's error answer is broken"), "broken");
-            }
-        };
-        conn.give_back();
-        self.exchange.upstream_done();
-        if oip::is_not_loaded(status.as_u16(), &body) {
-            return Ok(self.not_loaded());
-        }
-        let body = self.in_the_clients_words(body);
-        match status.as_u16() {
-            429 | 503 => {
-                self.count("backpressure");
-                self.health(HealthEvent::Backpressure { retry_after });
-                let failure = Failure::new(FailureKind::Overloaded, "the replica asks for a pause");
-                let failure = failure.retry_in(retry_after.unwrap_or(Duration::from_secs(1)));
-                Ok(Attempt::Again { failure, reason: "backpressure" })
-            }
-            400..=499 => {
-                self.count("client_error");
-                self.health(HealthEvent::ClientError);
-                headers::for_client(&mut fields);
-                Ok(Attempt::Received(Received { status, fields, body: ReceivedBody::Whole(body) }))
-            }
-            code => {
-                self.count("server_error");
-                self.health(HealthEvent::ServerError);
-                let failure = broken(format!("the model server answered {code}: {}", words(&body)));
-                self.maybe_executed(failure, "server_error")
-            }
-        }
-    }
-
-    /// An error's text with the model's name as the client knows it.
-    fn in_the_clients_words(&self, body: Bytes) -> Bytes {
-        let Some(resolution) = &self.exchange.resolution else { return body };
-        let expected = &resolution.state.rule.expected;
-        renamed(&body, &expected.upstream_model, &expected.model).map_or(body, Bytes::from)
-    }
-
-    /// The replica does not hold what it was believed to hold: others of the subset may.
-    fn not_loaded(&mut self) -> Attempt {
-        self.count("not_loaded");
-        let cell = self.in_flight.cell();
-        self.exchange.gateway().driver.missed(cell.replica.ix, cell.version);
-        let failure = Failure::new(FailureKind::NoHolder, "the replica no longer holds the version");
-        Attempt::Again { failure: failure.retry_in(Duration::from_secs(1)), reason: NOT_LOADED }
+        self.refused(response, conn).await
     }
 
     async fn success(self, response: Response<Incoming>, conn: ReplicaConn<UpstreamBody>) -> Result<Attempt, Failure> {
@@ -203,13 +141,6 @@ impl One<'_> {
     }
 }
 
-/// `Retry-After` in seconds. Dates are not used between machines whose clocks may differ.
-fn retry_after(fields: &HeaderMap) -> Option<Duration> {
-    let text = fields.get(RETRY_AFTER)?.to_str().ok()?;
-    // A replica cannot send clients away for longer than this.
-    text.trim().parse().ok().map(|seconds: u64| Duration::from_secs(seconds.min(60)))
-}
-
 /// Whether any coding but `identity` and `chunked` lies over an answer's bytes. Every field and every member of it counts.
 fn is_encoded(fields: &HeaderMap) -> bool {
     let plain = |value: &HeaderValue, allowed: &[u8]| {
@@ -236,6 +167,7 @@ mod tests {
     use std::collections::VecDeque;
     use std::sync::Arc;
 
+    use bytes::Bytes;
     use http::HeaderName;
 
     use holdfast_codec::answer::Expected;
@@ -288,19 +220,6 @@ mod tests {
             assert_eq!(length(&[wrong]), Err(()), "{wrong:?}");
         }
         assert_eq!(length(&["5", "5"]), Err(()), "twice, even if it is the same");
-    }
-
-    #[test]
-    fn a_pause_is_in_seconds_and_bounded() {
-        let pause = |value| retry_after(&map(&[("retry-after", value)])).map(|pause| pause.as_secs());
-        assert_eq!(pause("7"), Some(7));
-        assert_eq!(pause(" 60 "), Some(60));
-        assert_eq!(pause("61"), Some(60));
-        assert_eq!(pause("18446744073709551615"), Some(60));
-        for none in ["", "-1", "1.5", "18446744073709551616", "Mon, 30 Nov 2026 04:11:23 GMT"] {
-            assert_eq!(pause(none), None, "{none:?}");
-        }
-        assert_eq!(retry_after(&HeaderMap::new()), None);
     }
 
     /// An answer of so many bytes of JSON, in pieces, as it is passed on.

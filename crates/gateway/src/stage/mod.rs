@@ -1,6 +1,7 @@
 //! The stages of a request, one file each.
 
 pub mod accept;
+pub mod blame;
 pub mod dispatch;
 pub mod finish;
 pub mod flow;
@@ -8,5 +9,6 @@ pub mod identify;
 pub mod judge;
 pub mod payload;
 pub mod reading;
+pub mod refusal;
 pub mod resolve;
 pub mod send;

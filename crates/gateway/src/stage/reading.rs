@@ -16,8 +16,8 @@ pub enum Whole {
     Late,
     /// It was broken off.
     Broken,
-    /// It is larger than the bound.
-    TooLarge,
+    /// It is larger than the bound: its beginning.
+    TooLarge(Bytes),
 }
 
 /// Reads an answer whole.
@@ -28,8 +28,10 @@ pub async fn read_whole(mut incoming: Incoming, most: usize, until: Instant) -> 
     let mut whole = BytesMut::new();
     while let Some(frame) = timeout_at(until, incoming.frame()).await.map_err(|_| Whole::Late)? {
         let Ok(data) = frame.map_err(|_| Whole::Broken)?.into_data() else { continue };
-        if whole.len() + data.len() > most {
-            return Err(Whole::TooLarge);
+        let room = most - whole.len();
+        if data.len() > room {
+            whole.extend_from_slice(&data[..room]);
+            return Err(Whole::TooLarge(whole.freeze()));
         }
         whole.extend_from_slice(&data);
     }

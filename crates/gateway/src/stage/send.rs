@@ -210,7 +210,11 @@ impl One<'_> {
     }
 
     pub(super) fn health(&self, event: HealthEvent) {
-        self.exchange.gateway().driver.seen(&self.in_flight.cell().replica, event);
+        let (gateway, replica) = (self.exchange.gateway(), &self.in_flight.cell().replica);
+        if event == HealthEvent::AnswerOk {
+            gateway.blame.answered(replica.ix);
+        }
+        gateway.driver.seen(replica, event);
     }
 
     pub(super) fn count(&self, outcome: &'static str) {

@@ -1,0 +1,194 @@
+//! An answer that is no success: what it says of the request, of the replica, or of what the replica holds.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use hyper::body::Incoming;
+
+use holdfast_codec::oip::{self, ModelOp};
+use holdfast_codec::rename::renamed;
+use holdfast_net::ReplicaConn;
+use holdfast_placement::health::HealthEvent;
+use holdfast_types::{Failure, FailureKind};
+
+use super::reading::{Whole, read_whole};
+use super::send::{Attempt, NOT_LOADED, One, Received, ReceivedBody, broken, overdue};
+use crate::headers;
+use crate::residency::words;
+use crate::upstream_body::UpstreamBody;
+
+/// The most of an error answer that is read.
+const ERROR_BODY: usize = 64 * 1024;
+
+/// What a replica said.
+struct Told {
+    body: Bytes,
+    /// False: it said more than is read.
+    whole: bool,
+}
+
+impl One<'_> {
+    pub(super) async fn refused(
+        mut self,
+        response: Response<Incoming>,
+        conn: ReplicaConn<UpstreamBody>,
+    ) -> Result<Attempt, Failure> {
+        let status = response.status();
+        let fields = response.headers().clone();
+        let told = match read_whole(response.into_body(), ERROR_BODY, self.until).await {
+            Ok(body) => {
+                conn.give_back();
+                Told { body, whole: true }
+            }
+            // How long an error is may be up to whoever sent the request. The rest is not read, so the connection cannot be used again.
+            Err(Whole::TooLarge(body)) => {
+                drop(conn);
+                Told { body, whole: false }
+            }
+            Err(Whole::Late) => return Err(overdue()),
+            Err(Whole::Broken) => {
+                self.count("transport_error");
+                self.health(HealthEvent::TransportError);
+                return self.maybe_executed(broken("the replica's error answer is broken"), "broken");
+            }
+        };
+        self.exchange.upstream_done();
+        if oip::is_not_loaded(status.as_u16(), &told.body) {
+            return Ok(self.not_loaded());
+        }
+        self.refused_with(status, fields, told)
+    }
+
+    fn refused_with(self, status: StatusCode, fields: HeaderMap, told: Told) -> Result<Attempt, Failure> {
+        let is_inference = self.head.op == ModelOp::Infer;
+        let is_models_own = is_inference && status == StatusCode::INTERNAL_SERVER_ERROR && has_form(&told);
+        let told = Told { body: self.in_the_clients_words(told.body), ..told };
+        match status.as_u16() {
+            429 | 503 => {
+                let retry_after = retry_after(&fields);
+                self.count("backpressure");
+                self.health(HealthEvent::Backpressure { retry_after });
+                let failure = Failure::new(FailureKind::Overloaded, "the replica asks for a pause");
+                let failure = failure.retry_in(retry_after.unwrap_or(Duration::from_secs(1)));
+                Ok(Attempt::Again { failure, reason: "backpressure" })
+            }
+            400..=499 => {
+                self.count("client_error");
+                self.health(HealthEvent::ClientError);
+                Ok(Attempt::Received(passed_on(status, fields, told)))
+            }
+            code => {
+                self.count("server_error");
+                if !is_models_own || self.is_replicas_fault() {
+                    self.health(HealthEvent::ServerError);
+                }
+                let failure = broken(format!("the model server answered {code}: {}", words(&told.body)));
+                self.maybe_executed(failure, "server_error")
+            }
+        }
+    }
+
+    /// Whether a model's failure counts against the replica: not if one tenant alone sees it while the replica is well otherwise.
+    fn is_replicas_fault(&self) -> bool {
+        let Some(resolution) = &self.exchange.resolution else { return true };
+        let replica = &self.in_flight.cell().replica;
+        let is_shared = self.exchange.gateway().blame.failed(replica.ix, &resolution.route.tenant);
+        is_shared || replica.last_error().is_some()
+    }
+
+    /// An error's text with the model's name as the client knows it.
+    fn in_the_clients_words(&self, body: Bytes) -> Bytes {
+        let Some(resolution) = &self.exchange.resolution else { return body };
+        let expected = &resolution.state.rule.expected;
+        renamed(&body, &expected.upstream_model, &expected.model).map_or(body, Bytes::from)
+    }
+
+    /// The replica does not hold what it was believed to hold: others of the subset may.
+    fn not_loaded(&mut self) -> Attempt {
+        self.count("not_loaded");
+        let cell = self.in_flight.cell();
+        self.exchange.gateway().driver.missed(cell.replica.ix, cell.version);
+        let failure = Failure::new(FailureKind::NoHolder, "the replica no longer holds the version");
+        Attempt::Again { failure: failure.retry_in(Duration::from_secs(1)), reason: NOT_LOADED }
+    }
+}
+
+/// The replica's answer as it is; of one that is too long its beginning, in the protocol's form.
+fn passed_on(status: StatusCode, mut fields: HeaderMap, told: Told) -> Received {
+    if told.whole {
+        headers::for_client(&mut fields);
+        return Received { status, fields, body: ReceivedBody::Whole(told.body) };
+    }
+    let detail = format!("the model server said more than is passed on, beginning with: {}", words(&told.body));
+    let body = oip::error_body("upstream_refused", &detail);
+    // What the fields say is of another body.
+    let fields = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
+    Received { status, fields, body: ReceivedBody::Whole(body.into()) }
+}
+
+/// Whether an error has the protocol's form, `{"error": "..."}`. Of one that is too long only the beginning is looked at.
+fn has_form(told: &Told) -> bool {
+    if told.whole {
+        let value: Option<serde_json::Value> = serde_json::from_slice(&told.body).ok();
+        return value.is_some_and(|value| value.get("error").is_some_and(serde_json::Value::is_string));
+    }
+    let mut rest = told.body.as_ref();
+    [&b"{"[..], b"\"error\"", b":", b"\""].iter().all(|token| {
+        let after = rest.trim_ascii_start().strip_prefix(*token);
+        rest = after.unwrap_or_default();
+        after.is_some()
+    })
+}
+
+/// `Retry-After` in seconds. Dates are not used between machines whose clocks may differ.
+fn retry_after(fields: &HeaderMap) -> Option<Duration> {
+    let text = fields.get(RETRY_AFTER)?.to_str().ok()?;
+    // A replica cannot send clients away for longer than this.
+    text.trim().parse().ok().map(|seconds: u64| Duration::from_secs(seconds.min(60)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_is_in_seconds_and_bounded() {
+        let pause = |value| {
+            let fields = HeaderMap::from_iter([(RETRY_AFTER, HeaderValue::from_static(value))]);
+            retry_after(&fields).map(|pause| pause.as_secs())
+        };
+        assert_eq!(pause("7"), Some(7));
+        assert_eq!(pause(" 60 "), Some(60));
+        assert_eq!(pause("61"), Some(60));
+        assert_eq!(pause("18446744073709551615"), Some(60));
+        for none in ["", "-1", "1.5", "18446744073709551616", "Mon, 30 Nov 2026 04:11:23 GMT"] {
+            assert_eq!(pause(none), None, "{none:?}");
+        }
+        assert_eq!(retry_after(&HeaderMap::new()), None);
+    }
+
+    #[test]
+    fn a_models_own_failure_has_the_protocols_form() {
+        let form = |body: &'static str, whole| has_form(&Told { body: Bytes::from_static(body.as_bytes()), whole });
+        assert!(form(r#" {"error": "cannot reshape"}"#, true));
+        assert!(form(r#"{ "error" : "cannot resh"#, false));
+        for other in ["", "Internal Server Error", "{}", r#"{"error": 5}"#, r#"["error"]"#, r#"{"detail": "x"}"#] {
+            assert!(!form(other, true) && !form(other, false), "{other:?}");
+        }
+        assert!(!form(r#"{"error": "cut"#, true), "whole, and no JSON");
+    }
+
+    #[test]
+    fn a_long_error_is_told_in_the_protocols_form() {
+        let told = Told { body: Bytes::from(format!(r#"{{"error":"{}"#, "x".repeat(ERROR_BODY))), whole: false };
+        let fields = HeaderMap::from_iter([(RETRY_AFTER, HeaderValue::from_static("1"))]);
+        let received = passed_on(StatusCode::UNPROCESSABLE_ENTITY, fields, told);
+        let ReceivedBody::Whole(body) = received.body else { panic!("whole") };
+        let value: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        assert!(value["error"].as_str().unwrap().starts_with("upstream_refused: "), "{value}");
+        assert_eq!((received.status.as_u16(), received.fields.len()), (422, 1));
+        assert!(body.len() < 1024);
+    }
+}
