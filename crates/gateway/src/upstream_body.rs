@@ -29,6 +29,7 @@ pub enum UpstreamBody {
 pub struct ClientFault {
     fault: Mutex<Option<Failure>>,
     bytes: std::sync::atomic::AtomicU64,
+    owes: std::sync::atomic::AtomicBool,
 }
 
 impl ClientFault {
@@ -40,6 +41,11 @@ impl ClientFault {
     /// Bytes read so far.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// Whether more of the body was wanted than the client had sent when it was last asked for.
+    pub fn owes(&self) -> bool {
+        self.owes.load(std::sync::atomic::Ordering::Relaxed)
     }
 }
 
@@ -71,7 +77,9 @@ impl ClientStream {
             return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut self.first)))));
         }
         loop {
-            let frame = match Pin::new(&mut self.rest).poll_frame(cx) {
+            let polled = Pin::new(&mut self.rest).poll_frame(cx);
+            self.fault.owes.store(polled.is_pending(), std::sync::atomic::Ordering::Relaxed);
+            let frame = match polled {
                 Poll::Ready(Some(Ok(frame))) => frame,
                 Poll::Ready(None) => return Poll::Ready(None),
                 Poll::Ready(Some(Err(_))) => {

@@ -60,6 +60,14 @@ impl Payload {
         }
     }
 
+    /// Whether whoever takes the body waits for the client, and not the other way round.
+    pub fn is_owed(&self) -> bool {
+        match self {
+            Self::Whole(_) => false,
+            Self::Stream(_, fault) => fault.owes(),
+        }
+    }
+
     /// Bytes read from the client.
     pub fn bytes(&self) -> u64 {
         match self {

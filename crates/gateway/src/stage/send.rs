@@ -171,8 +171,8 @@ impl One<'_> {
             }
             Err(_) => {
                 self.count("timeout");
-                // A budget shorter than the default says more about the client than about the replica.
-                if Clock::now().since(now) >= self.head.patience {
+                // A budget shorter than the default says more about the client than about the replica, and so does a body that does not come.
+                if !payload.is_owed() && Clock::now().since(now) >= self.head.patience {
                     self.health(HealthEvent::TransportError);
                 }
                 Err(payload.client_fault().unwrap_or_else(overdue))

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use holdfast_testkit::eventually;
 use holdfast_testkit::raw::{RawClient, find};
+use holdfast_testkit::{Script, eventually};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::fixture::{Differs, INFER, config, head, rss, start};
+use super::fixture::{Differs, INFER, Rig, assert_error, config, head, rss, start};
 
 /// A replica that counts the bytes of request bodies and sums them up, and answers with as many as it is told.
 struct Sink {
@@ -234,4 +234,28 @@ async fn a_client_that_stops_reading_loses_its_connection_and_a_slow_one_does_no
         all += read;
     }
     assert!((all as u64) < 96 * MIB, "what it gets is not the whole answer");
+}
+
+#[tokio::test]
+async fn a_replica_is_not_blamed_for_a_body_that_does_not_come() {
+    let differs = Differs {
+        top: "limits: { buffer: 4KiB }\ntimeouts: { request: 1s, body_idle: 20s }",
+        pool: "    health: { interval: 60s, timeout: 500ms, fall: 1 }",
+        ..Differs::default()
+    };
+    let rig = Rig::with(differs, |r| (r.header("x-which") == "hang").then(Script::never)).await;
+    let is_up = async || rig.gateway.admin_get("/v1/replicas").await["replicas"][0]["up"].as_bool().unwrap();
+    let length = "content-length: 3000000\r\n";
+    let mut slow = rig.raw().await;
+    slow.write(head(&format!("POST {INFER}"), length)).await;
+    slow.write(vec![b' '; 20_000]).await;
+    assert_error(&slow.answer("POST").await.unwrap(), 504, "upstream_timeout");
+    assert!(is_up().await, "it was never asked the whole question");
+    assert_eq!(rig.infer().await, 200);
+    // A body that has come changes whose fault it is.
+    let mut whole = rig.raw().await;
+    whole.write(head(&format!("POST {INFER}"), &format!("x-which: hang\r\n{length}"))).await;
+    whole.write(vec![b' '; 3_000_000]).await;
+    assert_error(&whole.answer("POST").await.unwrap(), 504, "upstream_timeout");
+    assert!(!is_up().await);
 }
