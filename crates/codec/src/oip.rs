@@ -129,26 +129,40 @@ fn escape(text: &str, out: &mut Vec<u8>) {
     }
 }
 
-/// Whether a server's refusal says that it does not hold the model, which is a residency miss and no fault of the request.
+/// Whether a server's refusal of this model, by its name there, says that it does not hold it, which is a residency miss and no fault of the request.
 ///
-/// MLServer answers 404 for a model that it does not have and 400 while one is not ready; Triton answers 400 with "unknown model" or "no
+/// MLServer answers 404 for a model that it does not have and 400 while one is not ready; Triton answers either with "unknown model" or "no
 /// available versions". Only whole messages of theirs count: a server may repeat parts of a request in an error, and a client must not be able to
-/// take a version away from others by what it sends. `body` is the beginning of the answer.
+/// take a version away from others by what it sends. A 404 in other words may be the model's own. `body` is the beginning of the answer.
 #[must_use]
-pub fn is_not_loaded(status: u16, body: &[u8]) -> bool {
+pub fn is_not_loaded(status: u16, body: &[u8], model: &str) -> bool {
+    let text = String::from_utf8_lossy(&body[..body.len().min(512)]).to_ascii_lowercase();
+    let text = text.trim_start_matches(|c: char| c.is_whitespace() || c == '{');
+    let text = text.strip_prefix("\"error\"").unwrap_or(text);
+    let text = text.trim_start_matches(|c: char| c.is_whitespace() || c == ':' || c == '"');
     match status {
-        404 => true,
+        404 => is_no_such_model(text, &model.to_ascii_lowercase()),
         400 => {
-            let text = String::from_utf8_lossy(&body[..body.len().min(512)]).to_ascii_lowercase();
-            let text = text.trim_start_matches(|c: char| c.is_whitespace() || c == '{');
-            let text = text.strip_prefix("\"error\"").unwrap_or(text);
-            let text = text.trim_start_matches(|c: char| c.is_whitespace() || c == ':' || c == '"');
             let rest = text.strip_prefix("request for unknown model: ");
             let about = text.strip_prefix("model ").and_then(|rest| rest.split_once(' ')).map(|(_, said)| said);
             rest.is_some() || about.is_some_and(|said| said.starts_with("is not ready"))
         }
         _ => false,
     }
+}
+
+/// Triton's or MLServer's words for this model, and no word more.
+fn is_no_such_model(text: &str, model: &str) -> bool {
+    let text = text.trim_end_matches(|c: char| c.is_whitespace() || matches!(c, '"' | '}' | '.'));
+    let of = |begin: &str, end: &str| text.strip_prefix(begin)?.strip_prefix(model)?.strip_prefix(end);
+    // At most the version is between the name and what is said of it: no second sentence.
+    let says = |said: &str, between: &str, ends: &[&str]| {
+        let what = said.strip_prefix(between).and_then(|rest| rest.split_once(' ')).map_or(said, |(_, what)| what);
+        ends.contains(&what)
+    };
+    of("request for unknown model: '", "' ")
+        .is_some_and(|said| says(said, "version ", &["is not found", "has no available versions"]))
+        || of("model ", " ").is_some_and(|said| says(said, "with version ", &["not found", "is not found"]))
 }
 
 #[cfg(test)]
@@ -193,7 +207,7 @@ mod tests {
 
     #[test]
     fn a_missing_model_is_not_a_bad_request() {
-        assert!(is_not_loaded(404, b""));
+        let is_not_loaded = |status, body: &[u8]| is_not_loaded(status, body, "screen-1");
         assert!(is_not_loaded(400, br#"{"error":"Request for unknown model: 'x' is not found"}"#));
         assert!(is_not_loaded(400, br#"{"error":"Model x is not ready yet."}"#));
         assert!(is_not_loaded(400, br#"{ "error": "Request for unknown model: 'x' has no available versions"}"#));
@@ -203,5 +217,32 @@ mod tests {
         }
         assert!(!is_not_loaded(400, br#"{"error":"input shape is wrong"}"#));
         assert!(!is_not_loaded(500, b"unknown model"));
+    }
+
+    #[test]
+    fn a_404_tells_of_a_missing_model_only_in_the_servers_words_for_it() {
+        let said = |text: &str| is_not_loaded(404, format!(r#"{{"error": "{text}"}}"#).as_bytes(), "Screen-1");
+        for missing in [
+            "Model Screen-1 not found",
+            "Model Screen-1 with version 7 not found",
+            "Request for unknown model: 'Screen-1' is not found",
+            "Request for unknown model: 'Screen-1' version 7 is not found",
+            "Request for unknown model: 'Screen-1' has no available versions",
+        ] {
+            assert!(said(missing), "{missing}");
+        }
+        for other in [
+            "",
+            "no such customer: 17",
+            "Model Screen-10 not found",
+            "Model rank-1 not found",
+            "Model Screen-1 not found in the text that you sent",
+            "Model Screen-1 with version 7 of nothing not found",
+            "Request for unknown model: 'rank-1' is not found",
+            "no customer 'Model Screen-1 not found'",
+        ] {
+            assert!(!said(other), "{other}");
+        }
+        assert!(!is_not_loaded(404, b"", "screen-1"));
     }
 }

@@ -15,5 +15,7 @@ mod fixture;
 mod framing;
 #[path = "http/limits.rs"]
 mod limits;
+#[path = "http/refusals.rs"]
+mod refusals;
 #[path = "http/upstream.rs"]
 mod upstream;

@@ -4,6 +4,7 @@
 //! takes time (a load, a verification, an unload) is a task that answers with an event.
 
 mod alarms;
+mod denial;
 mod poll;
 mod quarantine;
 mod server;

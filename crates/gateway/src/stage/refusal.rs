@@ -55,10 +55,28 @@ impl One<'_> {
             }
         };
         self.exchange.upstream_done();
-        if oip::is_not_loaded(status.as_u16(), &told.body) {
+        // Boxed: it is rare, and would make the future of every request larger.
+        if self.says_not_loaded(status, &told) || (self.may_be_lost(status) && Box::pin(self.is_denied()).await) {
             return Ok(self.not_loaded());
         }
         self.refused_with(status, fields, told)
+    }
+
+    /// Whether a server's own words are that it does not hold the version. Of metadata there may be none for a version that is well.
+    fn says_not_loaded(&self, status: StatusCode, told: &Told) -> bool {
+        let Some(resolution) = &self.exchange.resolution else { return false };
+        let is_about_metadata = status == StatusCode::NOT_FOUND && self.head.op != ModelOp::Infer;
+        let name = &resolution.state.rule.expected.upstream_model;
+        !is_about_metadata && oip::is_not_loaded(status.as_u16(), &told.body, name)
+    }
+
+    /// Whether an answer may mean that the version is gone: a 404 is also what a model answers that looks something up and does not find it.
+    fn may_be_lost(&self, status: StatusCode) -> bool {
+        status == StatusCode::NOT_FOUND && self.head.op == ModelOp::Infer
+    }
+
+    async fn is_denied(&self) -> bool {
+        self.exchange.gateway().driver.denies(self.in_flight.cell(), self.until).await
     }
 
     fn refused_with(self, status: StatusCode, fields: HeaderMap, told: Told) -> Result<Attempt, Failure> {
