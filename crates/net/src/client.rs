@@ -19,11 +19,12 @@ use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::resolve::Target;
 use crate::tasks::Tasks;
+use crate::turns::{Turn, Turns};
 
 const KEEPALIVE: TcpKeepalive =
     TcpKeepalive::new().with_time(Duration::from_secs(30)).with_interval(Duration::from_secs(10)).with_retries(3);
@@ -116,8 +117,7 @@ struct Idle<B> {
 pub struct ReplicaPool<B> {
     connector: Arc<Connector>,
     idle: Mutex<VecDeque<Idle<B>>>,
-    turns: Arc<Semaphore>,
-    most: AtomicU32,
+    turns: Arc<Turns>,
     waiting: AtomicUsize,
     opened: AtomicU64,
     lost: Arc<Notify>,
@@ -131,7 +131,7 @@ pub struct ReplicaConn<B> {
     place: Place,
     pool: Arc<ReplicaPool<B>>,
     /// Given back after the connection is, so that who waits for it finds the connection.
-    turn: OwnedSemaphorePermit,
+    turn: Turn,
     /// Whether it has carried a request before.
     reused: bool,
 }
@@ -139,12 +139,13 @@ pub struct ReplicaConn<B> {
 /// Most requests that wait for a connection of one worker to one replica.
 const WAITING: usize = 10_000;
 
-/// One request that waits for its turn.
-struct Waiting<'a>(&'a AtomicUsize);
+/// One request that waits for its turn, in this count.
+struct Waiting<'a>(&'a AtomicUsize, &'a Turns);
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
+        self.1.settle();
     }
 }
 
@@ -159,8 +160,7 @@ where
         Arc::new(Self {
             connector,
             idle: Mutex::default(),
-            turns: Arc::new(Semaphore::new(most.max(1) as usize)),
-            most: AtomicU32::new(most.max(1)),
+            turns: Turns::new(most.max(1) as usize),
             waiting: AtomicUsize::new(0),
             opened: AtomicU64::new(0),
             lost: Arc::default(),
@@ -168,15 +168,9 @@ where
         })
     }
 
-    /// Sets another bound. What is in use stays in use.
+    /// Sets another bound. What is in use stays in use, and what is over the bound is not used again after it.
     pub fn set_most(&self, most: u32) {
-        let most = most.max(1);
-        let before = self.most.swap(most, Ordering::Relaxed);
-        if most > before {
-            self.turns.add_permits((most - before) as usize);
-        } else {
-            self.turns.forget_permits((before - most) as usize);
-        }
+        self.turns.set_most(most.max(1) as usize);
     }
 
     /// For how long look-ups of the replica's name have failed ([`Target::failing`]).
@@ -201,21 +195,17 @@ where
     /// Whether a request would have its turn at once.
     #[must_use]
     pub fn has_turn(&self) -> bool {
-        self.turns.available_permits() > 0
+        self.turns.is_free()
     }
 
     /// The newest idle connection that is still open, if its turn is now.
     #[must_use]
     pub fn take_idle(self: &Arc<Self>, idle: Duration) -> Option<ReplicaConn<B>> {
-        let turn = self.turns.clone().try_acquire_owned().ok()?;
+        let turn = self.turns.try_take()?;
         self.newest_idle(idle, turn).ok()
     }
 
-    fn newest_idle(
-        self: &Arc<Self>,
-        idle: Duration,
-        turn: OwnedSemaphorePermit,
-    ) -> Result<ReplicaConn<B>, OwnedSemaphorePermit> {
+    fn newest_idle(self: &Arc<Self>, idle: Duration, turn: Turn) -> Result<ReplicaConn<B>, Turn> {
         loop {
             let Some(found) = self.idle.lock().pop_back() else { return Err(turn) };
             found.idle.store(false, Ordering::SeqCst);
@@ -240,9 +230,9 @@ where
     /// # Cancel safety
     /// Cancel safe: a turn is given back, a connection being opened is dropped.
     pub async fn checkout(self: &Arc<Self>, idle: Duration, connect: Duration) -> Result<ReplicaConn<B>, Checkout> {
-        let turn = match self.turns.clone().try_acquire_owned() {
-            Ok(turn) => turn,
-            Err(_) => self.wait_for_turn().await?,
+        let turn = match self.turns.try_take() {
+            Some(turn) => turn,
+            None => self.wait_for_turn().await?,
         };
         match self.newest_idle(idle, turn) {
             Ok(conn) => Ok(conn),
@@ -250,14 +240,14 @@ where
         }
     }
 
-    async fn wait_for_turn(&self) -> Result<OwnedSemaphorePermit, Checkout> {
+    async fn wait_for_turn(&self) -> Result<Turn, Checkout> {
         if self.waiting.fetch_add(1, Ordering::Relaxed) >= WAITING {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
             return Err(Checkout::Full);
         }
-        let _waiting = Waiting(&self.waiting);
-        // The semaphore is never closed.
-        self.turns.clone().acquire_owned().await.map_err(|_| Checkout::Full)
+        // Dropped after the wait itself, whose turn may come to it as it is given up.
+        let _waiting = Waiting(&self.waiting, &self.turns);
+        self.turns.take().await.ok_or(Checkout::Full)
     }
 
     /// A new connection, to be kept for later. None is opened if all that may be are in use.
@@ -265,15 +255,11 @@ where
     /// # Errors
     /// [`Checkout`].
     pub async fn open(self: &Arc<Self>, connect: Duration) -> Result<ReplicaConn<B>, Checkout> {
-        let turn = self.turns.clone().try_acquire_owned().map_err(|_| Checkout::Full)?;
+        let turn = self.turns.try_take().ok_or(Checkout::Full)?;
         self.open_with(turn, connect).await
     }
 
-    async fn open_with(
-        self: &Arc<Self>,
-        turn: OwnedSemaphorePermit,
-        connect: Duration,
-    ) -> Result<ReplicaConn<B>, Checkout> {
+    async fn open_with(self: &Arc<Self>, turn: Turn, connect: Duration) -> Result<ReplicaConn<B>, Checkout> {
         let place = Place::take(&self.connector);
         self.opened.fetch_add(1, Ordering::Relaxed);
         let stream = self.connector.connect(connect).await?;

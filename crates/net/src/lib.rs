@@ -14,6 +14,7 @@ mod listener;
 mod resolve;
 mod serve;
 mod tasks;
+mod turns;
 mod watched;
 
 pub use admission::{Admission, AdmissionLimits, ConnPermit, Refused};
