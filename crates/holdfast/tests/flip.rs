@@ -302,3 +302,37 @@ async fn a_version_that_leaves_the_file_together_with_its_last_pin_serves_until_
         .await;
     }
 }
+
+#[tokio::test]
+async fn a_version_that_is_gone_from_the_file_stays_pinned_over_a_restart_until_the_flip() {
+    let mut fleet = Fleet::start((2, &[]), 2, acme(2), |_| {}).await;
+    fleet.wait_held("1", 2).await;
+    for server in &fleet.servers {
+        server.faults(&json!({"load_hangs": true})).await;
+    }
+    fleet.edit(|config| {
+        config["tenants"][0]["pins"]["screen"] = json!("2");
+        config["models"][0]["versions"] = json!([{"version": "2", "size": "2GiB"}]);
+    });
+    eventually("the pin to be pending", PATIENCE, async || {
+        let table = fleet.gateway.admin_get("/v1/table").await;
+        (table["pending"][0]["to"] == "2").then_some(())
+    })
+    .await;
+    // Twice: what was kept once is kept again.
+    for _ in 0..2 {
+        fleet.gateway.restart().await;
+        let table = fleet.gateway.admin_get("/v1/table").await;
+        assert_eq!((pin_of(&table, "acme").as_str(), &table["pending"][0]["to"]), ("1", &json!("2")), "{table}");
+    }
+    fleet.wait_held("1", 2).await;
+    for _ in 0..10 {
+        assert_eq!(fleet.infer("acme").await.expect(200).header("x-holdfast-version"), "1");
+    }
+    for server in &mut fleet.servers {
+        server.restart().await;
+    }
+    let _ = fleet.wait_pin("acme", "2").await;
+    let gone = fleet.gateway.infer("acme", "/v2/models/screen/versions/1/infer", &probe()).await.expect(403);
+    assert_eq!(gone.header("x-holdfast-error"), "version_not_allowed");
+}

@@ -30,11 +30,12 @@ pub(super) fn pins_of(snapshot: &Snapshot) -> Pins {
     pins
 }
 
-/// Works out what of the configuration is in force at once. `old` is the configuration that the pins in force came from, if it is known.
+/// Works out what of the configuration is in force at once. `old` is the configuration that the pins in force
+/// came from, or what is known of it.
 ///
 /// A pin is held back if another version of the same model, in the same pool, is in force for the tenant. A version that is gone from the file but
 /// still pinned in force is kept until its last pin has moved.
-pub(super) fn plan(config: &Config, old: Option<&Config>, in_force: &Pins) -> Plan {
+pub(super) fn plan(config: &Config, old: &Config, in_force: &Pins) -> Plan {
     let mut effective = config.clone();
     let mut pending = Vec::new();
     let mut held = Pins::new();
@@ -58,19 +59,19 @@ pub(super) fn plan(config: &Config, old: Option<&Config>, in_force: &Pins) -> Pl
     Plan { effective, pending, input }
 }
 
-fn can_stay(config: &Config, old: Option<&Config>, model: &ModelName, version: &Version) -> bool {
+fn can_stay(config: &Config, old: &Config, model: &ModelName, version: &Version) -> bool {
     let pool = |c: &Config| -> Option<PoolName> { c.models.iter().find(|m| m.name == *model).map(|m| m.pool.clone()) };
     let has =
         |c: &Config| c.models.iter().any(|m| m.name == *model && m.versions.iter().any(|v| v.version == *version));
-    has(config) || old.is_some_and(|old| has(old) && pool(old) == pool(config))
+    has(config) || (has(old) && pool(old) == pool(config))
 }
 
-fn keep_version(effective: &mut Config, old: Option<&Config>, model: &ModelName, version: &Version) {
+fn keep_version(effective: &mut Config, old: &Config, model: &ModelName, version: &Version) {
     let Some(target) = effective.models.iter_mut().find(|m| m.name == *model) else { return };
     if target.versions.iter().any(|v| v.version == *version) {
         return;
     }
-    let from = old.and_then(|old| old.models.iter().find(|m| m.name == *model));
+    let from = old.models.iter().find(|m| m.name == *model);
     if let Some(kept) = from.and_then(|m| m.versions.iter().find(|v| v.version == *version)) {
         target.versions.push(kept.clone());
     }

@@ -16,6 +16,7 @@ use holdfast_telemetry::{Clock, GatewayMetrics};
 use holdfast_types::{ModelName, ReplicaName, Revision, Version};
 
 use super::compile::{Plan, pins_of, plan};
+use super::kept::pinned_models;
 use super::persist::{PersistError, Persisted, StateFile};
 use super::revision::Revisions;
 use super::watch::Watch;
@@ -131,7 +132,9 @@ impl Tables {
         check_fit(&config)?;
         let file = StateFile::in_folder(&config.state)?;
         let saved = file.read()?.unwrap_or_default();
-        let plan = plan(&config, None, &saved.pins);
+        // What is saved of the old configuration is what its pins need of it.
+        let old = Config { models: saved.kept, ..Config::default() };
+        let plan = plan(&config, &old, &saved.pins);
         let revisions = Revisions::default();
         let (table, _) = build(&driver, plan.effective, plan.input, Revision(saved.revision.0 + 1), &revisions)?;
         let state = State {
@@ -247,7 +250,7 @@ impl Tables {
         if loaded.config.pools.is_empty() && !old.config.pools.is_empty() {
             return Err("the file has no pools any more; an emptied file is taken for a mistake".to_owned());
         }
-        let Plan { effective, pending, input } = plan(&loaded.config, Some(&old.config), &pins_of(&old.snapshot));
+        let Plan { effective, pending, input } = plan(&loaded.config, &old.config, &pins_of(&old.snapshot));
         let revision = Revision(old.snapshot.revision().0 + 1);
         let (table, change) =
             build(&self.driver, effective, input, revision, &self.revisions).map_err(|e| e.to_string())?;
@@ -316,7 +319,7 @@ impl Tables {
             }
             state.desired.clone()
         };
-        let plan = plan(&desired, Some(&table.config), &pins_of(&table.snapshot));
+        let plan = plan(&desired, &table.config, &pins_of(&table.snapshot));
         let revision = table.snapshot.revision();
         match build(&self.driver, plan.effective, plan.input, revision, &self.revisions) {
             Ok((table, change)) => {
@@ -344,7 +347,9 @@ impl Tables {
     }
 
     fn save(&self, table: &Table) -> Result<(), PersistError> {
-        let state = Persisted { revision: table.snapshot.revision(), pins: pins_of(&table.snapshot) };
+        let pins = pins_of(&table.snapshot);
+        let kept = pinned_models(&table.config, &pins);
+        let state = Persisted { revision: table.snapshot.revision(), pins, kept };
         let saved = self.file.write(&state);
         self.state.lock().unsaved = saved.as_ref().err().map(ToString::to_string);
         saved

@@ -5,6 +5,7 @@
 
 mod compile;
 mod flip;
+mod kept;
 mod persist;
 mod revision;
 mod wanted;

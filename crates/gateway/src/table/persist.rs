@@ -1,4 +1,4 @@
-//! The state folder: the last revision and the pins in force, so that neither goes backwards over a restart.
+//! The state folder: the last revision, the pins in force and what they need, so that none goes backwards over a restart.
 //!
 //! One JSON file, written beside its place and renamed over it, so that it is the old one or the new one and never half of either.
 
@@ -7,17 +7,21 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use holdfast_config::Model;
 use holdfast_types::{ModelName, Revision, TenantId, Version};
 
 use super::compile::Pins;
+use super::kept::{self, KeptForm};
 
 /// What survives a restart.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Persisted {
     /// The last revision that was in force.
     pub revision: Revision,
     /// The pins that were in force.
     pub(super) pins: Pins,
+    /// The versions that those pins name, by their models: the file may not have them any more.
+    pub(super) kept: Vec<Model>,
 }
 
 /// Why the state cannot be read or written.
@@ -47,9 +51,14 @@ struct Form {
     revision: u64,
     /// Tenant, model, version.
     pins: Vec<(String, String, String)>,
+    /// Since format 2.
+    #[serde(default)]
+    kept: Vec<KeptForm>,
 }
 
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
+/// Has no kept versions.
+const OLDEST: u32 = 1;
 /// What readers of JSON in other languages still count exactly.
 const MOST: u64 = 1 << 53;
 
@@ -82,8 +91,9 @@ impl StateFile {
         };
         let malformed = |why: String| PersistError::Malformed { path: self.path.clone(), why };
         let form: Form = serde_json::from_slice(&bytes).map_err(|e| malformed(e.to_string()))?;
-        if form.format != FORMAT {
-            return Err(malformed(format!("format {} is not known here; known is {FORMAT}", form.format)));
+        if !(OLDEST..=FORMAT).contains(&form.format) {
+            let known = format!("format {} is not known here; known are {OLDEST} to {FORMAT}", form.format);
+            return Err(malformed(known));
         }
         if form.revision > MOST {
             return Err(malformed(format!("revision {} is higher than any that can have been counted", form.revision)));
@@ -92,8 +102,10 @@ impl StateFile {
             let key = (TenantId::parse(tenant).ok()?, ModelName::parse(model).ok()?);
             Some((key, Version::parse(version).ok()?))
         });
-        let pins = pins.collect::<Option<Pins>>().ok_or_else(|| malformed("a name in it is not an id".to_owned()))?;
-        Ok(Some(Persisted { revision: Revision(form.revision), pins }))
+        let no_id = || malformed("a name in it is not an id".to_owned());
+        let pins = pins.collect::<Option<Pins>>().ok_or_else(no_id)?;
+        let kept = kept::to_models(form.kept).ok_or_else(no_id)?;
+        Ok(Some(Persisted { revision: Revision(form.revision), pins, kept }))
     }
 
     /// Saves.
@@ -103,7 +115,7 @@ impl StateFile {
     pub fn write(&self, state: &Persisted) -> Result<(), PersistError> {
         let pins = state.pins.iter();
         let pins = pins.map(|((t, m), v)| (t.to_string(), m.to_string(), v.to_string())).collect();
-        let form = Form { format: FORMAT, revision: state.revision.0, pins };
+        let form = Form { format: FORMAT, revision: state.revision.0, pins, kept: kept::to_forms(&state.kept) };
         let bytes = serde_json::to_vec(&form)
             .map_err(|e| PersistError::Malformed { path: self.path.clone(), why: e.to_string() })?;
         self.replace(&bytes).map_err(|source| PersistError::Io { path: self.path.clone(), source })
@@ -124,5 +136,35 @@ impl StateFile {
             Some(folder) => std::fs::File::open(folder)?.sync_all(),
             None => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_config::{Digest, Golden, ModelVersion};
+    use holdfast_testkit::TempDir;
+    use holdfast_types::{Bytes, PoolName};
+    use serde_json::json;
+
+    #[test]
+    fn what_is_written_is_read_and_the_form_before_it_too() {
+        let dir = TempDir::new();
+        let file = StateFile::in_folder(dir.path()).unwrap();
+        assert_eq!(file.read().unwrap(), None);
+        let (model, version) = (ModelName::parse("m").unwrap(), Version::parse("1").unwrap());
+        let pins = Pins::from([((TenantId::parse("a").unwrap(), model.clone()), version.clone())]);
+        let golden = vec![Golden { input: json!({"q": 1}), output: json!({"r": [2.5]}), tolerance: 0.125 }];
+        let digest = Some(Digest::Sha256([7; 32]));
+        let versions = vec![ModelVersion { version, size: Some(Bytes(5 << 30)), digest, golden }];
+        let kept = vec![Model { name: model, pool: PoolName::parse("p").unwrap(), idempotent: false, versions }];
+        let state = Persisted { revision: Revision(3), pins: pins.clone(), kept };
+        file.write(&state).unwrap();
+        assert_eq!(file.read().unwrap(), Some(state));
+
+        std::fs::write(dir.join("table.json"), r#"{"format":1,"revision":9,"pins":[["a","m","1"]]}"#).unwrap();
+        assert_eq!(file.read().unwrap(), Some(Persisted { revision: Revision(9), pins, kept: Vec::new() }));
+        std::fs::write(dir.join("table.json"), r#"{"format":3,"revision":9,"pins":[]}"#).unwrap();
+        assert!(file.read().unwrap_err().to_string().contains("format 3 is not known"));
     }
 }
