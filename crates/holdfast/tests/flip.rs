@@ -336,3 +336,36 @@ async fn a_version_that_is_gone_from_the_file_stays_pinned_over_a_restart_until_
     let gone = fleet.gateway.infer("acme", "/v2/models/screen/versions/1/infer", &probe()).await.expect(403);
     assert_eq!(gone.header("x-holdfast-error"), "version_not_allowed");
 }
+
+#[tokio::test]
+async fn a_reload_that_moves_a_model_and_changes_its_pin_is_refused_and_works_in_two_steps() {
+    let mut fleet = Fleet::start((2, &[]), 2, acme(1), |config| {
+        let mut other = config["pools"][0].clone();
+        other["name"] = json!("other");
+        other["replicas"] = json!([config["pools"][0]["replicas"].as_array_mut().unwrap().pop().unwrap()]);
+        config["pools"].as_array_mut().unwrap().push(other);
+    })
+    .await;
+    fleet.wait_held("1", 1).await;
+    let before = fleet.revision().await;
+    for versions in [json!([{"version": "2", "size": "2GiB"}]), fleet.config["models"][0]["versions"].clone()] {
+        fleet.edit(|config| {
+            config["tenants"][0]["pins"]["screen"] = json!("2");
+            config["models"][0]["pool"] = json!("other");
+            config["models"][0]["versions"] = versions;
+        });
+        let faults = eventually("the refusal", PATIENCE, async || {
+            let table = fleet.gateway.admin_get("/v1/table").await;
+            assert_eq!((pin_of(&table, "acme"), table["revision"].as_u64()), ("1".to_owned(), Some(before)), "{table}");
+            table["config"]["failed"]["faults"].as_str().map(str::to_owned)
+        })
+        .await;
+        assert!(faults.contains("change the pins first"), "{faults}");
+        assert_eq!(fleet.infer("acme").await.expect(200).header("x-holdfast-version"), "1");
+    }
+    fleet.edit(|config| config["models"][0]["pool"] = json!("main"));
+    let flipped = fleet.wait_pin("acme", "2").await;
+    fleet.edit(|config| config["models"][0]["pool"] = json!("other"));
+    eventually("the move", PATIENCE, async || (fleet.revision().await > flipped).then_some(())).await;
+    assert_eq!(fleet.infer("acme").await.expect(200).header("x-holdfast-version"), "2");
+}

@@ -59,6 +59,28 @@ pub(super) fn plan(config: &Config, old: &Config, in_force: &Pins) -> Plan {
     Plan { effective, pending, input }
 }
 
+/// A pin that would change while its model moves to another pool, in words. The pin could not be held back: a model is in one pool, so the old
+/// version's holders would be gone with the move, and the new ones hold nothing yet.
+pub(super) fn moved_and_changed(config: &Config, old: &Config, in_force: &Pins) -> Option<String> {
+    let pools = |c: &Config| -> BTreeMap<ModelName, PoolName> {
+        c.models.iter().map(|m| (m.name.clone(), m.pool.clone())).collect()
+    };
+    let (now, before) = (pools(config), pools(old));
+    config.tenants.iter().find_map(|tenant| {
+        tenant.pins.iter().find_map(|(model, version)| {
+            let current = in_force.get(&(tenant.name.clone(), model.clone())).filter(|current| *current != version)?;
+            let (from, to) = (before.get(model)?, now.get(model)?);
+            let (tenant, differs) = (&tenant.name, from != to);
+            differs.then(|| {
+                format!(
+                    "model {model} moves from pool {from} to pool {to}, and the pin of tenant {tenant} changes from {current} to {version}: \
+                     that cannot be done without a gap; change the pins first, wait until none is pending, then move the model"
+                )
+            })
+        })
+    })
+}
+
 fn can_stay(config: &Config, old: &Config, model: &ModelName, version: &Version) -> bool {
     let pool = |c: &Config| -> Option<PoolName> { c.models.iter().find(|m| m.name == *model).map(|m| m.pool.clone()) };
     let has =

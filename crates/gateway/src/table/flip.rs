@@ -15,7 +15,7 @@ use holdfast_net::{Drain, Tasks};
 use holdfast_telemetry::{Clock, GatewayMetrics};
 use holdfast_types::{ModelName, ReplicaName, Revision, Version};
 
-use super::compile::{Plan, pins_of, plan};
+use super::compile::{Plan, moved_and_changed, pins_of, plan};
 use super::kept::pinned_models;
 use super::persist::{PersistError, Persisted, StateFile};
 use super::revision::Revisions;
@@ -134,6 +134,9 @@ impl Tables {
         let saved = file.read()?.unwrap_or_default();
         // What is saved of the old configuration is what its pins need of it.
         let old = Config { models: saved.kept, ..Config::default() };
+        if let Some(why) = moved_and_changed(&config, &old, &saved.pins) {
+            tracing::warn!(%why, "a pin changes with this start");
+        }
         let plan = plan(&config, &old, &saved.pins);
         let revisions = Revisions::default();
         let (table, _) = build(&driver, plan.effective, plan.input, Revision(saved.revision.0 + 1), &revisions)?;
@@ -250,7 +253,11 @@ impl Tables {
         if loaded.config.pools.is_empty() && !old.config.pools.is_empty() {
             return Err("the file has no pools any more; an emptied file is taken for a mistake".to_owned());
         }
-        let Plan { effective, pending, input } = plan(&loaded.config, &old.config, &pins_of(&old.snapshot));
+        let in_force = pins_of(&old.snapshot);
+        if let Some(why) = moved_and_changed(&loaded.config, &old.config, &in_force) {
+            return Err(why);
+        }
+        let Plan { effective, pending, input } = plan(&loaded.config, &old.config, &in_force);
         let revision = Revision(old.snapshot.revision().0 + 1);
         let (table, change) =
             build(&self.driver, effective, input, revision, &self.revisions).map_err(|e| e.to_string())?;
