@@ -96,17 +96,18 @@ fn check_upstream(
             "has no {version}; servers load and unload by name, so each version needs a name of its own",
         );
     } else {
-        check_apart(checker, &path, form, &upstream, catalogue);
+        check_apart(checker, &path, form, (residency, &upstream), catalogue);
     }
     Some(upstream)
 }
 
-/// No two versions may have one name upstream: the wrong one would serve.
+/// No two versions may have one name upstream: the wrong one would serve. Loads and unloads go by the model's name alone, so there it must do
+/// without the version's.
 fn check_apart(
     checker: &mut Checker<'_, '_>,
     path: &Path<'_>,
     form: &PoolForm,
-    upstream: &Upstream,
+    (residency, upstream): (Residency, &Upstream),
     catalogue: &Catalogue<'_>,
 ) {
     let mut seen: HashMap<(String, String), (&str, &str)> = HashMap::new();
@@ -116,7 +117,11 @@ fn check_apart(
             continue;
         }
         for &version in &entry.version_names {
-            let name = (upstream.model.render(model, version), upstream.version.render(model, version));
+            let upstream_version = match residency {
+                Residency::Repository => String::new(),
+                Residency::Static => upstream.version.render(model, version),
+            };
+            let name = (upstream.model.render(model, version), upstream_version);
             let (m, v) = *seen.entry(name).or_insert((model, version));
             if (m, v) != (model, version) {
                 let shown = upstream.model.render(model, version);

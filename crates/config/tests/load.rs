@@ -277,3 +277,19 @@ fn the_schema_describes_every_field() {
     walk(&schema(), "", &mut count);
     assert!(count > 80, "{count}");
 }
+
+#[test]
+fn where_replicas_load_a_version_upstream_does_not_tell_two_models_apart() {
+    let text = |residency: &str, more: &str| {
+        format!(
+            "auth: {{ trusted_header: x-tenant }}\npools:\n  - name: p\n    protocol: open-inference\n    residency: {residency}\n    \
+             upstream: {{ model: \"{{model}}-{{version}}\", version: \"{{version}}\" }}\n    \
+             replicas: [{{ name: r, url: \"http://127.0.0.1:1\"{more} }}]\n\
+             models:\n  - {{ name: a, pool: p, versions: [{{ version: 1-2, size: 1GiB }}] }}\n  \
+             - {{ name: a-1, pool: p, versions: [{{ version: \"2\", size: 1GiB }}] }}\n"
+        )
+    };
+    let refused = load(&Source::text("t.yaml", &text("repository", ""))).unwrap_err().to_string();
+    assert!(refused.contains("makes one upstream model \"a-1-2\""), "{refused}");
+    let _ = good(&text("static", ", holds: [{ model: a, version: 1-2 }]"));
+}

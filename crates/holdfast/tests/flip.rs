@@ -9,10 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fleet::{Fleet, INFER, PATIENCE, holders, judgements, pin_of, probe, subset};
-use holdfast_testkit::eventually;
+use holdfast_model_server::{Layout, write_sample_repository};
 use holdfast_testkit::http::Client;
 use holdfast_testkit::load::{Load, Record, Report, Target};
 use holdfast_testkit::wait::always;
+use holdfast_testkit::{Holdfast, TempDir, eventually};
 use serde_json::{Value, json};
 
 fn acme(subset: usize) -> Value {
@@ -368,4 +369,53 @@ async fn a_reload_that_moves_a_model_and_changes_its_pin_is_refused_and_works_in
     fleet.edit(|config| config["models"][0]["pool"] = json!("other"));
     eventually("the move", PATIENCE, async || (fleet.revision().await > flipped).then_some(())).await;
     assert_eq!(fleet.infer("acme").await.expect(200).header("x-holdfast-version"), "2");
+}
+
+#[tokio::test]
+async fn a_name_upstream_goes_to_another_version_only_when_the_first_is_unloaded() {
+    let repository = TempDir::new();
+    write_sample_repository(repository.path(), Layout::Names, &["screen"], &["2", "1-1"]).unwrap();
+    let servers = vec![fleet::server(&repository, &["--load-time", "300ms"]).await];
+    let tenant = |pins: Value| json!([{"name": "acme", "subset": 1, "pins": pins}]);
+    let versions = |names: &[&str]| names.iter().map(|v| json!({"version": v, "size": "2GiB"})).collect::<Vec<_>>();
+    let mut config = fleet::config(&[servers[0].url()], 0, tenant(json!({"screen": "1-1"})));
+    config["models"][0]["versions"] = json!(versions(&["1-1", "2"]));
+    // The server calls what it serves by the first of the two names.
+    config["pools"][0]["upstream"] = json!({"answer": "none"});
+    let gateway = Holdfast::start(fleet::binary(), &fleet::text(&config)).await;
+    let mut fleet = Fleet { gateway, servers, config, repository };
+    assert_eq!(fleet.infer("acme").await.expect(200).header("x-holdfast-version"), "1-1");
+
+    let renamed = json!({"name": "screen-1", "pool": "main", "versions": versions(&["1"])});
+    let plain = json!({"name": "screen", "pool": "main", "versions": versions(&["2"])});
+    let failed = async |fleet: &Fleet| fleet.gateway.admin_get("/v1/table").await["config"]["failed"].clone();
+    fleet.edit(|config| {
+        config["models"] = json!([plain, renamed]);
+        config["tenants"] = tenant(json!({"screen": "2", "screen-1": "1"}));
+    });
+    let refused =
+        eventually("the refusal", PATIENCE, async || Some(failed(&fleet).await).filter(|f| f.is_object())).await;
+    let why = refused["faults"].as_str().unwrap();
+    assert!(why.contains("\"screen-1-1\"") && why.contains("wait until it is unloaded"), "{why}");
+    assert_eq!(fleet.infer("acme").await.expect(200).header("x-holdfast-version"), "1-1");
+
+    fleet.edit(|config| {
+        config["models"] = json!([plain]);
+        config["tenants"] = tenant(json!({"screen": "2"}));
+    });
+    let _ = fleet.wait_pin("acme", "2").await;
+    fleet.config["models"] = json!([plain, renamed]);
+    fleet.config["tenants"] = tenant(json!({"screen": "2", "screen-1": "1"}));
+    let other = "/v2/models/screen-1/infer";
+    let answer = eventually("the name to be free", PATIENCE, async || {
+        fleet.edit(|_| {});
+        Some(fleet.gateway.infer("acme", other, &probe()).await).filter(|answer| answer.status == 200)
+    })
+    .await;
+    assert_eq!(answer.header("x-holdfast-version"), "1");
+    assert_eq!(fleet.servers[0].stats().await["unloads"], 1, "the old one was unloaded before the new one was loaded");
+    always("it stays", Duration::from_secs(1), async || {
+        fleet.gateway.infer("acme", other, &probe()).await.status == 200
+    })
+    .await;
 }

@@ -17,10 +17,11 @@ use holdfast_types::{ModelName, ReplicaName, Revision, Version};
 
 use super::compile::{Plan, moved_and_changed, pins_of, plan};
 use super::kept::pinned_models;
+use super::names::{Called, called, collision};
 use super::persist::{PersistError, Persisted, StateFile};
 use super::revision::Revisions;
 use super::watch::Watch;
-use super::{Table, wanted};
+use super::{Table, compile, wanted};
 use crate::fit::{FitError, check_fit};
 use crate::fleet::FleetChange;
 use crate::residency::Driver;
@@ -137,7 +138,11 @@ impl Tables {
         if let Some(why) = moved_and_changed(&config, &old, &saved.pins) {
             tracing::warn!(%why, "a pin changes with this start");
         }
-        let plan = plan(&config, &old, &saved.pins);
+        let mut plan = plan(&config, &old, &saved.pins);
+        if let Some(why) = collision(&config, called(&plan.effective)) {
+            tracing::warn!(%why, "versions that are gone from the file are not kept");
+            plan = compile::plan(&config, &Config::default(), &saved.pins);
+        }
         let revisions = Revisions::default();
         let (table, _) = build(&driver, plan.effective, plan.input, Revision(saved.revision.0 + 1), &revisions)?;
         let state = State {
@@ -253,11 +258,7 @@ impl Tables {
         if loaded.config.pools.is_empty() && !old.config.pools.is_empty() {
             return Err("the file has no pools any more; an emptied file is taken for a mistake".to_owned());
         }
-        let in_force = pins_of(&old.snapshot);
-        if let Some(why) = moved_and_changed(&loaded.config, &old.config, &in_force) {
-            return Err(why);
-        }
-        let Plan { effective, pending, input } = plan(&loaded.config, &old.config, &in_force);
+        let Plan { effective, pending, input } = self.plan_reload(&loaded.config, &old)?;
         let revision = Revision(old.snapshot.revision().0 + 1);
         let (table, change) =
             build(&self.driver, effective, input, revision, &self.revisions).map_err(|e| e.to_string())?;
@@ -274,6 +275,23 @@ impl Tables {
         tracing::info!(config_revision = number.0, revision = revision.0, "configuration taken");
         self.publish();
         Ok(())
+    }
+
+    /// What a new configuration means, if it can take the old one's place without a gap.
+    fn plan_reload(&self, config: &Config, old: &Table) -> Result<Plan, String> {
+        let in_force = pins_of(&old.snapshot);
+        let plan = plan(config, &old.config, &in_force);
+        let retired = self.driver.fleet.pools().into_iter().flat_map(|pool| {
+            self.driver.fleet.retired(&pool.name).into_iter().map(move |facts| Called {
+                pool: pool.name.clone(),
+                model: facts.model.clone(),
+                version: facts.version.clone(),
+                name: facts.upstream_model.clone(),
+            })
+        });
+        let fault = moved_and_changed(config, &old.config, &in_force)
+            .or_else(|| collision(config, called(&plan.effective).chain(called(&old.config)).chain(retired)));
+        fault.map_or(Ok(plan), Err)
     }
 
     /// Flips every pin whose new version is ready, all of them in one new table.

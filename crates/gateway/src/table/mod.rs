@@ -6,6 +6,7 @@
 mod compile;
 mod flip;
 mod kept;
+mod names;
 mod persist;
 mod revision;
 mod wanted;
