@@ -322,6 +322,12 @@ async fn a_start_with_a_broken_piece_says_which_and_ends() {
         assert_eq!(status.code(), Some(code), "{}", proc.output());
     };
     ends(run(), 1, "cannot listen on").await;
+    let mut elsewhere = std::process::Command::new(binary());
+    elsewhere.arg("serve").arg("--config").arg(&path);
+    for port in ["HOLDFAST__LISTEN__DATA", "HOLDFAST__LISTEN__ADMIN"] {
+        elsewhere.env(port, format!("127.0.0.1:{}", holdfast_testkit::free_port()));
+    }
+    ends(Proc::start("holdfast", elsewhere), 1, "another process uses this state folder").await;
     world.holdfast.proc.kill9();
     std::fs::write(&path, "pools: [").unwrap();
     ends(run(), 2, "holdfast.yaml:1").await;

@@ -2,6 +2,7 @@
 //!
 //! One JSON file, written beside its place and renamed over it, so that it is the old one or the new one and never half of either.
 
+use std::fs::{File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -35,6 +36,9 @@ pub enum PersistError {
         /// What it says.
         source: io::Error,
     },
+    /// Two gateways on one folder would give one revision to two tables.
+    #[error("{0} is locked: another process uses this state folder")]
+    Locked(PathBuf),
     /// The file is not what was written.
     #[error("{path} cannot be read as a saved table: {why}")]
     Malformed {
@@ -62,21 +66,23 @@ const OLDEST: u32 = 1;
 /// What readers of JSON in other languages still count exactly.
 const MOST: u64 = 1 << 53;
 
-/// The file of one gateway.
-#[derive(Clone, Debug)]
+/// The file of one gateway. While it lives, its folder is locked against other processes.
+#[derive(Debug)]
 pub struct StateFile {
     path: PathBuf,
+    /// Ends with the process, however that ends.
+    _lock: File,
 }
 
 impl StateFile {
     /// In this folder, which is made if it is not there.
     ///
     /// # Errors
-    /// The folder cannot be made.
+    /// The folder cannot be made, or is another process's.
     pub fn in_folder(folder: &Path) -> Result<Self, PersistError> {
         let path = folder.join("table.json");
         std::fs::create_dir_all(folder).map_err(|source| PersistError::Io { path: folder.into(), source })?;
-        Ok(Self { path })
+        Ok(Self { path, _lock: lock(folder.join("lock"))? })
     }
 
     /// What was saved last. None: nothing yet.
@@ -136,6 +142,15 @@ impl StateFile {
             Some(folder) => std::fs::File::open(folder)?.sync_all(),
             None => Ok(()),
         }
+    }
+}
+
+fn lock(path: PathBuf) -> Result<File, PersistError> {
+    let opened = File::options().create(true).truncate(false).write(true).open(&path);
+    match opened.map_err(TryLockError::Error).and_then(|file| file.try_lock().map(|()| file)) {
+        Ok(file) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(PersistError::Locked(path)),
+        Err(TryLockError::Error(source)) => Err(PersistError::Io { path, source }),
     }
 }
 
