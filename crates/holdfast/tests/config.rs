@@ -362,3 +362,34 @@ async fn a_state_folder_that_is_gone_does_not_hold_a_configuration_back() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn no_revision_is_given_twice_when_the_state_cannot_be_saved() {
+    let mut world = World::new().await;
+    let (head, first) = (world.head.clone(), world.revision().await);
+    let text = |n: u32| format!("{head}tenants:\n{}{}", tenant("acme", "1"), tenant(&format!("t{n}"), "2"));
+    // In the place of the file that is written beside the saved one.
+    let in_the_way = world.holdfast.state_path().join("table.json.new");
+    std::fs::create_dir(&in_the_way).unwrap();
+    let mut taken = 0;
+    while world.offer(&text(taken)).await {
+        taken += 1;
+        assert!(taken <= 64, "more than was reserved");
+    }
+    let last = world.revision().await;
+    assert_eq!((taken, last), (64, first + 64));
+    let config = world.holdfast.admin_get("/v1/table").await["config"].clone();
+    assert!(config["unsaved"].as_str().unwrap().contains("no reserved revision is left"), "{config}");
+    assert!(config["failed"]["faults"].as_str().unwrap().contains("cannot be saved"), "{config}");
+
+    world.holdfast.proc.kill9();
+    std::fs::remove_dir(&in_the_way).unwrap();
+    world.holdfast.restart().await;
+    let started = world.revision().await;
+    assert_eq!(started, last + 1, "above all that were seen");
+    assert!(world.offer(&text(100)).await);
+    world.holdfast.proc.sigterm();
+    let _ = world.holdfast.proc.wait_exit(Duration::from_secs(20)).await;
+    world.holdfast.restart().await;
+    assert_eq!(world.revision().await, started + 2, "an end in order leaves no hole");
+}

@@ -75,7 +75,12 @@ struct State {
     /// What this process started with of the parts that it does not change while it runs.
     fixed: Fixed,
     unsaved: Option<String>,
+    /// The highest revision that may be given: the saved state says that it may be in use.
+    reserved: Revision,
 }
+
+/// Revisions that may be given while the state cannot be saved.
+const AHEAD: u64 = 64;
 
 /// The parts of a configuration that only a restart brings in force.
 #[derive(Clone, Debug, PartialEq)]
@@ -144,7 +149,7 @@ impl Tables {
             plan = compile::plan(&config, &Config::default(), &saved.pins);
         }
         let revisions = Revisions::default();
-        let (table, _) = build(&driver, plan.effective, plan.input, Revision(saved.revision.0 + 1), &revisions)?;
+        let (table, _) = build(&driver, plan.effective, plan.input, Revision(saved.reserved.0 + 1), &revisions)?;
         let state = State {
             offered: 1,
             taken: 1,
@@ -153,6 +158,7 @@ impl Tables {
             desired: Arc::new(config),
             pending: plan.pending,
             unsaved: None,
+            reserved: saved.reserved,
         };
         let this = Arc::new(Self {
             current: ArcSwap::from_pointee(table),
@@ -164,7 +170,7 @@ impl Tables {
             reload_now: Notify::new(),
         });
         this.metrics.config_taken(Revision(1));
-        this.save(&this.current.load_full())?;
+        this.save(&this.current.load_full(), AHEAD)?;
         this.publish();
         Ok(this)
     }
@@ -189,7 +195,12 @@ impl Tables {
             failed: state.failed.clone(),
             pending: pending.collect(),
             restart_needed: state.fixed.differing(&Fixed::of(&state.desired)),
-            unsaved: state.unsaved.clone(),
+            unsaved: state.unsaved.as_ref().map(|why| match table.snapshot.revision() < state.reserved {
+                true => why.clone(),
+                false => format!(
+                    "{why}; no reserved revision is left, so pins are held and reloads refused until it can be saved"
+                ),
+            }),
         }
     }
 
@@ -230,6 +241,7 @@ impl Tables {
                 }
                 me.flip_ready();
             }
+            me.close();
         });
     }
 
@@ -260,6 +272,8 @@ impl Tables {
         }
         let Plan { effective, pending, input } = self.plan_reload(&loaded.config, &old)?;
         let revision = Revision(old.snapshot.revision().0 + 1);
+        self.reserve(revision)
+            .map_err(|e| format!("no reserved revision is left and the state cannot be saved: {e}"))?;
         let (table, change) =
             build(&self.driver, effective, input, revision, &self.revisions).map_err(|e| e.to_string())?;
         self.put_in_force(Arc::new(table));
@@ -305,6 +319,9 @@ impl Tables {
             return;
         }
         let revision = Revision(table.snapshot.revision().0 + 1);
+        if self.reserve(revision).is_err() {
+            return;
+        }
         let snapshot = match table.snapshot.with_pins(revision, &ready) {
             Ok(snapshot) => snapshot,
             Err(error) => {
@@ -363,27 +380,44 @@ impl Tables {
     }
 
     /// Saves first: a revision that a client may have seen is never given a second time with other pins, also if the process dies in between.
-    /// A table that cannot be saved is in force all the same.
+    /// A table that cannot be saved is in force all the same, if its revision is reserved.
     fn put_in_force(&self, table: Arc<Table>) {
-        if let Err(error) = self.save(&table) {
+        if let Err(error) = self.save(&table, AHEAD) {
             tracing::error!(%error, "the state cannot be saved");
         }
         self.current.store(table);
     }
 
-    fn save(&self, table: &Table) -> Result<(), PersistError> {
-        let pins = pins_of(&table.snapshot);
+    /// Whether a revision may be given: a process that starts after this one's death goes on above it.
+    fn reserve(&self, revision: Revision) -> Result<(), PersistError> {
+        if revision <= self.state.lock().reserved { Ok(()) } else { self.save(&self.current.load_full(), AHEAD) }
+    }
+
+    /// The last table is in force: none of the reserved revisions will be given, so the next process goes on from here.
+    fn close(&self) {
+        if let Err(error) = self.save(&self.current.load_full(), 0) {
+            tracing::warn!(%error, "the state cannot be saved");
+        }
+    }
+
+    fn save(&self, table: &Table, ahead: u64) -> Result<(), PersistError> {
+        let (revision, pins) = (table.snapshot.revision(), pins_of(&table.snapshot));
         let kept = pinned_models(&table.config, &pins);
-        let state = Persisted { revision: table.snapshot.revision(), pins, kept };
-        let saved = self.file.write(&state);
-        self.state.lock().unsaved = saved.as_ref().err().map(ToString::to_string);
+        let saved_state = Persisted { revision, reserved: Revision(revision.0 + ahead), pins, kept };
+        let saved = self.file.write(&saved_state);
+        let mut state = self.state.lock();
+        state.unsaved = saved.as_ref().err().map(ToString::to_string);
+        if saved.is_ok() {
+            state.reserved = saved_state.reserved;
+        }
+        drop(state);
         saved
     }
 
     /// What could not be saved is tried again, so that a disk that was full for a while costs nothing.
     fn save_again(&self) {
         let unsaved = self.state.lock().unsaved.is_some();
-        if unsaved && self.save(&self.current.load_full()).is_ok() {
+        if unsaved && self.save(&self.current.load_full(), AHEAD).is_ok() {
             tracing::info!("the state is saved after all");
         }
     }

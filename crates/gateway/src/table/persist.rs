@@ -19,6 +19,8 @@ use super::kept::{self, KeptForm};
 pub struct Persisted {
     /// The last revision that was in force.
     pub revision: Revision,
+    /// The highest revision that may have been in force without having been saved. Not below `revision`.
+    pub reserved: Revision,
     /// The pins that were in force.
     pub(super) pins: Pins,
     /// The versions that those pins name, by their models: the file may not have them any more.
@@ -53,6 +55,9 @@ pub enum PersistError {
 struct Form {
     format: u32,
     revision: u64,
+    /// Since format 2.
+    #[serde(default)]
+    reserved: u64,
     /// Tenant, model, version.
     pins: Vec<(String, String, String)>,
     /// Since format 2.
@@ -101,8 +106,9 @@ impl StateFile {
             let known = format!("format {} is not known here; known are {OLDEST} to {FORMAT}", form.format);
             return Err(malformed(known));
         }
-        if form.revision > MOST {
-            return Err(malformed(format!("revision {} is higher than any that can have been counted", form.revision)));
+        let reserved = form.reserved.max(form.revision);
+        if reserved > MOST {
+            return Err(malformed(format!("revision {reserved} is higher than any that can have been counted")));
         }
         let pins = form.pins.iter().map(|(tenant, model, version)| {
             let key = (TenantId::parse(tenant).ok()?, ModelName::parse(model).ok()?);
@@ -111,7 +117,7 @@ impl StateFile {
         let no_id = || malformed("a name in it is not an id".to_owned());
         let pins = pins.collect::<Option<Pins>>().ok_or_else(no_id)?;
         let kept = kept::to_models(form.kept).ok_or_else(no_id)?;
-        Ok(Some(Persisted { revision: Revision(form.revision), pins, kept }))
+        Ok(Some(Persisted { revision: Revision(form.revision), reserved: Revision(reserved), pins, kept }))
     }
 
     /// Saves.
@@ -121,7 +127,8 @@ impl StateFile {
     pub fn write(&self, state: &Persisted) -> Result<(), PersistError> {
         let pins = state.pins.iter();
         let pins = pins.map(|((t, m), v)| (t.to_string(), m.to_string(), v.to_string())).collect();
-        let form = Form { format: FORMAT, revision: state.revision.0, pins, kept: kept::to_forms(&state.kept) };
+        let (revision, reserved) = (state.revision.0, state.reserved.0);
+        let form = Form { format: FORMAT, revision, reserved, pins, kept: kept::to_forms(&state.kept) };
         let bytes = serde_json::to_vec(&form)
             .map_err(|e| PersistError::Malformed { path: self.path.clone(), why: e.to_string() })?;
         self.replace(&bytes).map_err(|source| PersistError::Io { path: self.path.clone(), source })
@@ -173,12 +180,15 @@ mod tests {
         let digest = Some(Digest::Sha256([7; 32]));
         let versions = vec![ModelVersion { version, size: Some(Bytes(5 << 30)), digest, golden }];
         let kept = vec![Model { name: model, pool: PoolName::parse("p").unwrap(), idempotent: false, versions }];
-        let state = Persisted { revision: Revision(3), pins: pins.clone(), kept };
+        let state = Persisted { revision: Revision(3), reserved: Revision(67), pins: pins.clone(), kept };
         file.write(&state).unwrap();
         assert_eq!(file.read().unwrap(), Some(state));
 
         std::fs::write(dir.join("table.json"), r#"{"format":1,"revision":9,"pins":[["a","m","1"]]}"#).unwrap();
-        assert_eq!(file.read().unwrap(), Some(Persisted { revision: Revision(9), pins, kept: Vec::new() }));
+        assert_eq!(
+            file.read().unwrap(),
+            Some(Persisted { revision: Revision(9), reserved: Revision(9), pins, kept: Vec::new() })
+        );
         std::fs::write(dir.join("table.json"), r#"{"format":3,"revision":9,"pins":[]}"#).unwrap();
         assert!(file.read().unwrap_err().to_string().contains("format 3 is not known"));
     }
