@@ -30,4 +30,4 @@ mod worker;
 pub use fit::{FitError, check_fit};
 pub use local::Local;
 pub use server::{Gateway, Options, ServeError, Stopped, serve, worker_count};
-pub use table::{Failed, PendingPin, PersistError, Reload, StartError, Status};
+pub use table::{Failed, PendingPin, PersistError, Reload, StartError, Status, Watch};

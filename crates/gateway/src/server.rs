@@ -6,7 +6,6 @@
 
 use std::io::Write;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +20,7 @@ use crate::admin;
 use crate::connection::raw_answer;
 use crate::residency::Driver;
 use crate::stage::blame::Blame;
-use crate::table::{Reload, StartError, Tables};
+use crate::table::{Reload, StartError, Tables, Watch};
 use crate::worker::WorkerHandle;
 
 /// Everything that a request can reach.
@@ -44,8 +43,8 @@ pub struct Gateway {
 pub struct Options {
     /// The configuration.
     pub config: Config,
-    /// The file that it came from, to be watched.
-    pub config_path: PathBuf,
+    /// The file that it came from, as it was before it was read.
+    pub watch: Watch,
     /// Reads it anew.
     pub reload: Reload,
     /// Counters.
@@ -90,7 +89,7 @@ pub async fn serve(
     stop: impl Future<Output = ()>,
     also: impl FnOnce(Arc<Gateway>, &Tasks),
 ) -> Result<Stopped, ServeError> {
-    let Options { config, config_path, reload: read, metrics, access, admin_token, ready } = options;
+    let Options { config, watch, reload: read, metrics, access, admin_token, ready } = options;
     let count = worker_count(&config);
     let mut workers = (0..count).map(WorkerHandle::start).collect::<Result<Vec<_>, _>>().map_err(ServeError::Worker)?;
     let control = Tasks::new(tokio::runtime::Handle::current());
@@ -102,7 +101,7 @@ pub async fn serve(
     driver.run();
     let drain_time = config.timeouts.drain;
     let tables = Tables::start(config, driver.clone(), metrics.clone())?;
-    tables.run(config_path, read, drain.clone(), &control);
+    tables.run(watch, read, drain.clone(), &control);
     let gateway = Arc::new(Gateway { tables, driver, metrics, access, drain: drain.clone(), blame: Blame::default() });
     admin::register(&gateway);
     also(gateway.clone(), &control);

@@ -6,6 +6,8 @@ mod operation_support;
 use std::fmt::Write;
 use std::time::Duration;
 
+use holdfast_testkit::http::Client;
+use holdfast_testkit::temp::write_atomically;
 use holdfast_testkit::wait::always;
 use holdfast_testkit::{Holdfast, ModelServer, Proc, TempDir, eventually};
 use operation_support::{ask, binary, model_server, one_pool, repository, served, tenant};
@@ -392,4 +394,42 @@ async fn no_revision_is_given_twice_when_the_state_cannot_be_saved() {
     let _ = world.holdfast.proc.wait_exit(Duration::from_secs(20)).await;
     world.holdfast.restart().await;
     assert_eq!(world.revision().await, started + 2, "an end in order leaves no hole");
+}
+
+#[tokio::test]
+async fn an_edit_while_the_gateway_starts_is_noticed() {
+    let dir = TempDir::new();
+    let (data, admin) = (holdfast_testkit::free_port(), holdfast_testkit::free_port());
+    let text = |input: &str, tenants: &str| {
+        format!(
+            "listen: {{ data: \"127.0.0.1:{data}\", admin: \"127.0.0.1:{admin}\" }}\nstate: \"{}\"\n\
+             auth: {{ trusted_header: x-tenant }}\n\
+             pools:\n  - name: main\n    protocol: open-inference\n    residency: repository\n    \
+             replicas: [{{ name: r1, url: \"http://127.0.0.1:{}\" }}]\n\
+             models:\n  - name: screen\n    pool: main\n    versions:\n      \
+             - {{ version: \"1\", size: 1GiB, golden: [{{ input: {input}, output: {{ y: 1 }} }}] }}\n\
+             tenants:\n{tenants}",
+            dir.join("state").display(),
+            holdfast_testkit::free_port(),
+        )
+    };
+    // The start is at this file when somebody opens it for writing, so it has read the configuration and is not done.
+    let pipe = dir.join("question.json");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let path = dir.join("holdfast.yaml");
+    write_atomically(&path, &text("question.json", &tenant("acme", "1")));
+    let mut command = std::process::Command::new(binary());
+    command.arg("serve").arg("--config").arg(&path);
+    let mut proc = Proc::start("holdfast", command);
+    let opened = tokio::task::spawn_blocking(move || std::fs::File::options().write(true).open(pipe));
+    let mut question = opened.await.unwrap().unwrap();
+    write_atomically(&path, &text("{ x: 1 }", &format!("{}{}", tenant("acme", "1"), tenant("globex", "1"))));
+    std::io::Write::write_all(&mut question, b"{\"x\": 1}").unwrap();
+    drop(question);
+    let client = Client::new(([127, 0, 0, 1], admin).into());
+    proc.ready("the edit", Duration::from_secs(15), async || {
+        let table = client.send(http::Method::GET, "/v1/table", &[], bytes::Bytes::new()).await.ok()?;
+        (table.json()["tenants_total"] == 2).then_some(())
+    })
+    .await;
 }

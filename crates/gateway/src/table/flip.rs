@@ -211,10 +211,9 @@ impl Tables {
     }
 
     /// Runs until the process ends: reloads when asked or when the file has changed, flips pins when they are ready.
-    pub fn run(self: &Arc<Self>, path: PathBuf, reload: Reload, drain: Drain, tasks: &Tasks) {
+    pub fn run(self: &Arc<Self>, mut watch: Watch, reload: Reload, drain: Drain, tasks: &Tasks) {
         let me = self.clone();
         tasks.spawn(async move {
-            let mut watch = Watch::new(&path);
             let mut next_look = Clock::now();
             let mut in_service = me.in_service();
             while !drain.started() {

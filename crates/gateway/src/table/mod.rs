@@ -27,6 +27,7 @@ pub use flip::{Failed, PendingPin, Reload, StartError, Status, Tables};
 pub use persist::PersistError;
 pub use revision::RevisionGuard;
 pub(crate) use wanted::{subset, version_of};
+pub use watch::Watch;
 
 /// One table in force, with all that a request needs beside it.
 pub struct Table {

@@ -11,9 +11,9 @@ struct Look {
     inode: u64,
 }
 
-/// Watches one file.
+/// Watches one file. Made before the file is read for the first time: what is written after that look is noticed.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub struct Watch {
     path: PathBuf,
     taken: Option<Look>,
     last: Option<Look>,
@@ -21,7 +21,8 @@ pub(super) struct Watch {
 
 impl Watch {
     /// The file as it is now counts as taken.
-    pub(super) fn new(path: &Path) -> Self {
+    #[must_use]
+    pub fn new(path: &Path) -> Self {
         let now = look(path);
         Self { path: path.into(), taken: now, last: now }
     }

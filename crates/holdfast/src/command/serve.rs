@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use holdfast_config::{AccessLog as AccessChoice, Config, Log, LogFormat as Format, LogLevel as Level};
-use holdfast_gateway::{Gateway, Options, Stopped, serve, worker_count};
+use holdfast_gateway::{Gateway, Options, Stopped, Watch, serve, worker_count};
 use holdfast_net::Tasks;
 use holdfast_telemetry::{
     AccessLog, AccessOptions, AccessPolicy, AccessSink, AccessWriter, GatewayMetrics, LogFormat, LogGuard, LogLevel,
@@ -25,6 +25,8 @@ const FLUSH: Duration = Duration::from_secs(2);
 /// Runs the gateway until it is told to stop.
 pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     let Some(path) = args.path() else { return Err(Failure::wrong("give the configuration file")) };
+    // Before it is read: an edit from here on is noticed, however long the start takes.
+    let watch = Watch::new(path);
     let loaded = config_file::read(path).map_err(|e| Failure::wrong(e.to_string()))?;
     let config = loaded.config;
     let guard = start_log(&config.log)?;
@@ -47,7 +49,7 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     let reload_path = path.to_owned();
     let options = Options {
         config,
-        config_path: path.to_owned(),
+        watch,
         reload: Box::new(move || config_file::read(&reload_path).map_err(|e| e.to_string())),
         metrics,
         access,
