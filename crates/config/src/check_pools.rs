@@ -1,5 +1,6 @@
 //! Pools and replicas.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use holdfast_types::{ModelName, PoolName, ReplicaName, Version, Weight};
@@ -22,7 +23,7 @@ pub(crate) fn check(checker: &mut Checker<'_, '_>, forms: &[PoolForm], catalogue
 /// A server has one set of load slots, one memory and one count of requests, so it is one replica. Servers that never load may be in several
 /// pools, each for its own models.
 fn check_servers(checker: &mut Checker<'_, '_>, path: &Path<'_>, forms: &[PoolForm]) {
-    let mut seen: HashMap<(&str, u16), (usize, usize)> = HashMap::new();
+    let mut seen: HashMap<(Cow<'_, str>, u16), (usize, usize)> = HashMap::new();
     for (at, pool) in forms.iter().enumerate() {
         for (index, replica) in pool.replicas.iter().flatten().enumerate() {
             let Some(endpoint) = &replica.url else { continue };

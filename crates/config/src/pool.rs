@@ -1,6 +1,8 @@
 //! Pools of replicas, as checked data.
 
+use std::borrow::Cow;
 use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -180,12 +182,18 @@ pub struct Endpoint {
 
 impl Endpoint {
     /// What is one and the same for all ways to write the address of one server, as far as that can be told without asking the network: the
-    /// loopback's names are one.
+    /// loopback's names are one, and a connection to the unspecified address goes there too; an IPv4 address written as IPv6 is itself.
     #[must_use]
-    pub fn server(&self) -> (&str, u16) {
+    pub fn server(&self) -> (Cow<'_, str>, u16) {
         let host = self.host.trim_end_matches('.');
-        let loopback = matches!(host, "localhost" | "127.0.0.1" | "::1");
-        (if loopback { "localhost" } else { host }, self.port)
+        let server = match host.parse::<IpAddr>().map(|ip| ip.to_canonical()) {
+            Ok(ip) if ip.is_unspecified() || ip == Ipv4Addr::LOCALHOST || ip == Ipv6Addr::LOCALHOST => {
+                "localhost".into()
+            }
+            Ok(ip) => ip.to_string().into(),
+            Err(_) => host.into(),
+        };
+        (server, self.port)
     }
 }
 

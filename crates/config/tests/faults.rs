@@ -137,6 +137,10 @@ golden! { duplicates:
     "{ name: globex" => "{ name: ACME": [(37, 13, "tenants[1].name", "differs only in case from \"acme\"", "")];
     "name: r2" => "name: R1": [(20, 17, "pools[0].replicas[1].name", "differs only in case", "")];
     "http://127.0.0.1:9002" => "http://127.0.0.1:9001/": [(20, 26, "pools[0].replicas[1].url", "is the url of pools[0].replicas[0] already", "")];
+    "http://127.0.0.1:9002" => "http://0.0.0.0:9001": [(20, 26, "pools[0].replicas[1].url", "is the url of pools[0].replicas[0] already", "")];
+    "http://127.0.0.1:9002" => "http://[::]:9001": [(20, 26, "pools[0].replicas[1].url", "is the url of pools[0].replicas[0] already", "")];
+    "http://127.0.0.1:9002" => "http://[::ffff:127.0.0.1]:9001": [(20, 26, "pools[0].replicas[1].url", "is the url of pools[0].replicas[0] already", "")];
+    "http://127.0.0.1:9002" => "http://[::ffff:0.0.0.0]:9001": [(20, 26, "pools[0].replicas[1].url", "is the url of pools[0].replicas[0] already", "")];
     "http://[::1]:9003" => "http://localhost:9001": [(25, 26, "pools[1].replicas[0].url", "localhost:9001 is the url of pools[0].replicas[0] already", "")];
     "version: \"2\"" => "version: \"1\"": [(31, 20, "models[0].versions[1].version", "is the name of models[0].versions[0] already", ""), (36, 71, "tenants[0].allow.screen[0]", "has no version \"2\"", "1")];
     "- name: rank" => "- name: Screen": [
