@@ -1,7 +1,7 @@
 //! What came back is judged before any of it is passed on: its status, then the version that it names.
 
 use http::header::{CONTENT_ENCODING, TRANSFER_ENCODING};
-use http::{HeaderMap, HeaderValue, Response};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use http_body::Body;
 use hyper::body::Incoming;
 
@@ -35,6 +35,14 @@ impl One<'_> {
         if looks && is_encoded(&parts.headers) {
             self.count("bad_answer");
             return Err(broken("the replica compressed its answer although it was asked not to"));
+        }
+        if self.head.op == ModelOp::Infer && parts.status != StatusCode::OK {
+            // No content, a part of it, or a promise: whatever its bytes are, they are not the judgement.
+            self.count("bad_answer");
+            return Err(broken(format!(
+                "the replica answered an inference with {}, which is no whole answer",
+                parts.status.as_u16()
+            )));
         }
         self.health(HealthEvent::AnswerOk);
         if self.head.op != ModelOp::Infer {

@@ -1,4 +1,4 @@
-//! What a replica's 404 means: that the version is gone only where it says so, in words for it or asked whether it is ready.
+//! Statuses of a replica that are not what they seem: a 404 that means a version is gone or does not, a success that is no answer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -116,4 +116,23 @@ async fn a_404_that_cannot_be_confirmed_in_time_is_passed_on() {
     assert_eq!((answer.status, answer.text().as_str()), (404, OWN));
     assert!(begun.elapsed() < Duration::from_secs(5));
     assert_eq!(rig.gateway.admin_get("/v1/replicas").await["replicas"][0]["up"], true, "off the health path");
+}
+
+#[tokio::test]
+async fn a_success_that_is_no_whole_answer_is_none() {
+    for status in [201_u16, 202, 203, 204, 205, 206, 299] {
+        let rig = rig(move |r| {
+            let whole = json!({"model_name": "screen", "model_version": "1", "outputs": []}).to_string();
+            let body = if matches!(status, 204 | 205) { "" } else { whole.as_str() };
+            let fields = [("content-type", "application/json"), ("content-range", "bytes 0-60/200")];
+            (r.header("x-which") == "odd").then(|| Script::with_headers(status, &fields, body.as_bytes()))
+        })
+        .await;
+        let answer = rig.ask(post("x-which: odd\r\n")).await;
+        assert_error(&answer, 502, "upstream_error");
+        assert!(answer.text().contains(&status.to_string()), "{}", answer.text());
+        assert_eq!(rig.stub.executions(), 1, "{status} is not sent again");
+        assert_eq!(rig.ask(post("")).await.status, 200, "after {status}");
+        assert_eq!(rig.attempts("bad_answer").await, 1.0, "{status}");
+    }
 }
