@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use holdfast_config::{Config, MemoryPolicy};
-use holdfast_decide::{BuildError, Route, Snapshot};
+use holdfast_config::{Config, MemoryPolicy, Pool};
+use holdfast_decide::{BuildError, PinChange, Route, Snapshot, TableInput};
 use holdfast_placement::fit::{Fit, Pin, fit};
-use holdfast_types::{Bytes, Revision, Weight};
+use holdfast_types::{Bytes, ReplicaName, Revision, Weight};
 
 use crate::table::plain_input;
 
@@ -44,42 +44,97 @@ pub fn check_fit(config: &Config) -> Result<(), FitError> {
         return Ok(());
     }
     let snapshot = Snapshot::build(Revision(0), plain_input(config)).map_err(FitError::Build)?;
+    for_guaranteed(config, &snapshot, |pool, members, memories, index| {
+        let (sizes, routes) = pinned(config, &snapshot, &[], index);
+        let answer = lay_out(memories, &sizes, &routes);
+        if answer.fits() {
+            return Ok(());
+        }
+        let why = arithmetic(&answer, members.iter().map(ReplicaName::as_str));
+        Err(FitError::Overflow { pool: pool.name.to_string(), why })
+    })
+}
+
+/// Checks that there is room for the pins in force beside those on their way, on each replica, until the last of them has flipped: else a pinned
+/// version would have to go before its pin. `config` and `input` have the pins in force.
+///
+/// # Errors
+/// [`FitError`], for the first pool that does not fit.
+pub(crate) fn check_flips(config: &Config, input: &TableInput, pending: &[PinChange]) -> Result<(), FitError> {
+    if pending.is_empty() || config.pools.iter().all(|p| p.memory != MemoryPolicy::Guaranteed) {
+        return Ok(());
+    }
+    let snapshot = Snapshot::build(Revision(0), input.clone()).map_err(FitError::Build)?;
+    for_guaranteed(config, &snapshot, |pool, members, memories, index| {
+        let (sizes, in_force) = pinned(config, &snapshot, &[], index);
+        let before = lay_out(memories, &sizes, &in_force);
+        let (sizes, all) = pinned(config, &snapshot, pending, index);
+        let answer = lay_out(memories, &sizes, &all);
+        // What does not fit without the changes is not theirs.
+        let over = members
+            .iter()
+            .zip(&answer.replicas)
+            .zip(&before.replicas)
+            .filter(|((_, all), held)| all.overflow() > Bytes(0) && all.needed > held.needed);
+        let over = over.map(|((name, all), held)| {
+            let new = Bytes(all.needed.0 - held.needed.0);
+            let memory = all.memory.unwrap_or_default();
+            format!("{name}: in force {} + new {new} = {} of {memory}", held.needed, all.needed)
+        });
+        let over: Vec<String> = over.take(5).collect();
+        if over.is_empty() {
+            return Ok(());
+        }
+        let why = format!("until the changed pins have flipped, {}", over.join("; "));
+        Err(FitError::Overflow { pool: pool.name.to_string(), why })
+    })
+}
+
+/// Asks for each pool that guarantees its pins: its replicas by the snapshot's order, their memories, its index.
+fn for_guaranteed(
+    config: &Config,
+    snapshot: &Snapshot,
+    check: impl Fn(&Pool, &[ReplicaName], &[Option<Bytes>], u32) -> Result<(), FitError>,
+) -> Result<(), FitError> {
     for (index, pool) in config.pools.iter().enumerate().filter(|(_, p)| p.memory == MemoryPolicy::Guaranteed) {
         let members = snapshot.pools().get(index).map(|p| p.members.as_slice()).unwrap_or_default();
         let memories: Vec<Option<Bytes>> = members
             .iter()
             .map(|name| pool.replicas.iter().find(|r| r.name == *name && r.weight > Weight(0)).and_then(|r| r.memory))
             .collect();
-        let (sizes, routes) = pinned(config, &snapshot, u32::try_from(index).unwrap_or(u32::MAX));
-        let pins: Vec<Pin<'_>> = routes
-            .iter()
-            .map(|(version, route)| Pin { version: *version, order: &route.order, k: usize::from(route.subset) })
-            .collect();
-        let answer = fit(&memories, &sizes, &pins);
-        if !answer.fits() {
-            let why = arithmetic(&answer, members.iter().map(|m| m.as_str()));
-            return Err(FitError::Overflow { pool: pool.name.to_string(), why });
-        }
+        check(pool, members, &memories, u32::try_from(index).unwrap_or(u32::MAX))?;
     }
     Ok(())
 }
 
-/// The distinct pinned versions' sizes, and a route for every pin with its version's index.
-fn pinned(config: &Config, snapshot: &Snapshot, pool: u32) -> (Vec<Bytes>, Vec<(u32, Route)>) {
+fn lay_out(memories: &[Option<Bytes>], sizes: &[Bytes], routes: &[(u32, Route)]) -> Fit {
+    let pins = routes.iter().map(|(version, route)| {
+        let k = usize::from(route.subset);
+        Pin { version: *version, order: &route.order, k }
+    });
+    let pins: Vec<Pin<'_>> = pins.collect();
+    fit(memories, sizes, &pins)
+}
+
+/// The distinct pinned versions' sizes, and a route with its version's index for every pin and every change of one.
+fn pinned(config: &Config, snapshot: &Snapshot, changes: &[PinChange], pool: u32) -> (Vec<Bytes>, Vec<(u32, Route)>) {
     let mut sizes = Vec::new();
     let mut index = BTreeMap::new();
     let mut routes = Vec::new();
-    for tenant in snapshot.tenants() {
-        for (model, version) in snapshot.pins(tenant).filter(|(model, _)| model.pool == pool) {
-            let key = (model.name.clone(), version.version.clone());
-            let at = *index.entry(key).or_insert_with(|| {
-                let declared = config.models.iter().find(|m| m.name == model.name);
-                let size = declared.and_then(|m| m.versions.iter().find(|v| v.version == version.version)?.size);
-                sizes.push(size.unwrap_or_default());
-                u32::try_from(sizes.len() - 1).unwrap_or(u32::MAX)
-            });
-            routes.push((at, snapshot.route_for(tenant, model, version)));
-        }
+    let pins = snapshot.tenants().flat_map(|tenant| snapshot.pins(tenant).map(move |(m, v)| (tenant, m, v)));
+    let changed = changes.iter().filter_map(|change| {
+        let model = snapshot.model(change.model.as_str())?;
+        Some((snapshot.tenant(change.tenant.as_str())?, model, model.version(change.version.as_str())?))
+    });
+    for (tenant, model, version) in pins.chain(changed).filter(|(_, model, _)| model.pool == pool) {
+        let key = (model.name.clone(), version.version.clone());
+        let at = *index.entry(key).or_insert_with(|| {
+            let declared = config.models.iter().find(|m| m.name == model.name);
+            let size = declared.and_then(|m| m.versions.iter().find(|v| v.version == version.version)?.size);
+            sizes.push(size.unwrap_or_default());
+            u32::try_from(sizes.len() - 1).unwrap_or(u32::MAX)
+        });
+        routes.push((at, snapshot.route_for(tenant, model, version)));
     }
     (sizes, routes)
 }

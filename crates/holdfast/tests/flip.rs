@@ -419,3 +419,24 @@ async fn a_name_upstream_goes_to_another_version_only_when_the_first_is_unloaded
     })
     .await;
 }
+
+#[tokio::test]
+async fn where_pins_are_guaranteed_a_changed_one_needs_room_beside_the_one_in_force() {
+    let mut fleet = Fleet::start((1, &[]), 2, acme(1), |config| {
+        config["pools"][0]["memory"] = json!("guaranteed");
+        config["pools"][0]["replicas"][0]["memory"] = json!("3GiB");
+    })
+    .await;
+    fleet.wait_held("1", 1).await;
+    fleet.pin(0, "2");
+    let refused = eventually("the refusal", PATIENCE, async || {
+        let table = fleet.gateway.admin_get("/v1/table").await;
+        assert_eq!(pin_of(&table, "acme"), "1");
+        table["config"]["failed"]["faults"].as_str().map(str::to_owned)
+    })
+    .await;
+    assert!(refused.contains("r1: in force 2GiB + new 2GiB = 4GiB of 3GiB"), "{refused}");
+    assert_eq!(fleet.infer("acme").await.expect(200).header("x-holdfast-version"), "1");
+    fleet.edit(|config| config["pools"][0]["replicas"][0]["memory"] = json!("4GiB"));
+    let _ = fleet.wait_pin("acme", "2").await;
+}

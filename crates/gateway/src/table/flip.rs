@@ -22,7 +22,7 @@ use super::persist::{PersistError, Persisted, StateFile};
 use super::revision::Revisions;
 use super::watch::Watch;
 use super::{Table, compile, wanted};
-use crate::fit::{FitError, check_fit};
+use crate::fit::{FitError, check_fit, check_flips};
 use crate::fleet::FleetChange;
 use crate::residency::Driver;
 use crate::settings::Settings;
@@ -304,7 +304,9 @@ impl Tables {
         });
         let fault = moved_and_changed(config, &old.config, &in_force)
             .or_else(|| collision(config, called(&plan.effective).chain(called(&old.config)).chain(retired)));
-        fault.map_or(Ok(plan), Err)
+        fault.map_or(Ok(()), Err)?;
+        check_flips(&plan.effective, &plan.input, &plan.pending).map_err(|e| e.to_string())?;
+        Ok(plan)
     }
 
     /// Flips every pin whose new version is ready, all of them in one new table.
