@@ -1,8 +1,10 @@
-//! The routing table as one immutable snapshot, and the decision over it.
+//! The routing table as one immutable snapshot, the decision over it, and the roll-out of a change.
 //!
 //! A [`Snapshot`] holds everything that routes, under one [`Revision`](holdfast_types::Revision). A request takes one pointer to it, calls [`decide()`] once, and keeps only the
 //! [`Route`] that comes back. The decision is a pure function of the snapshot and the [`Ask`]; it does not allocate once the route has been
 //! used before, and it knows nothing of replicas' health or of what they hold: that is the dispatcher's, after the decision.
+//!
+//! How a changed pin gets there, on many gateways and through crashes, is [`rollout`].
 //!
 //! Invariants: PIN-2 rests on `decide` being called once per submission, ROUTE-1 on a snapshot never changing.
 
@@ -10,6 +12,7 @@ mod ask;
 mod decision;
 mod explain;
 mod paged;
+pub mod rollout;
 mod route;
 mod snapshot;
 

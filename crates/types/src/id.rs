@@ -136,6 +136,11 @@ id!(
     ReplicaName,
     check
 );
+id!(
+    /// The stable name of one gateway of the fleet.
+    GatewayName,
+    check
+);
 
 #[cfg(test)]
 mod tests {
