@@ -7,10 +7,14 @@ use super::effect::Alarm;
 use super::plan::Shadow;
 use super::state::{Ask, Lane, Stage, cut};
 
+/// Steps of a pin that can follow one another without an event, generously.
+const STEPS: usize = 32;
+
 impl Rollout {
     pub(super) fn advance(&mut self) {
         self.expire_loads();
-        loop {
+        // More rounds than any pin has steps; should it ever go round in circles, the next event goes on.
+        for _ in 0..self.record.lanes.len() + STEPS {
             let mut changed = self.advance_flip();
             // A save would void the activation that is under way.
             if !self.activation_asked() {

@@ -8,7 +8,7 @@ use super::saved::Saved;
 
 /// Something to be done, under the term of the machine: whoever has seen a higher term refuses it. All of it may be asked twice, by one process
 /// or by two, and has then the effect of once.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "fields are named for what they are; the text of the variant says the rest")]
 pub enum Effect {
     /// Compare-and-set of the record: takes effect if the store holds version `expected` (0: none) and no higher term than the record's. Answered
@@ -16,7 +16,8 @@ pub enum Effect {
     Save { expected: u64, saved: Box<Saved> },
     /// Another control plane has the roll-out. This machine does nothing any more; resume from the store, if it is still yours to do.
     Superseded,
-    /// Tell all that is known of gateways, of the replicas of all sides, and of claims; from then on, what changes.
+    /// Tell all that is known of gateways, of every candidate of every side (`Absent` too: the record may have it as lost), and of claims; from
+    /// then on, what changes.
     Observe,
     /// Have the replica hold the version, and keep it: a load, if it does not hold it. Answered by reports.
     Warm { replica: ReplicaName, artifact: Artifact },
@@ -56,7 +57,7 @@ pub enum Effect {
 }
 
 /// A pin's part of an activation.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PinFlip {
     /// The pin, as the plan counts.
     pub pin: usize,
@@ -73,7 +74,7 @@ pub struct PinFlip {
 }
 
 /// Why a command was refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {
     /// It is paused already, or not paused.
     Nothing,
@@ -96,7 +97,7 @@ pub enum Refusal {
 }
 
 /// Something a person should know.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "fields are named for what they are; the text of the variant says the rest")]
 pub enum Alarm {
     /// A version in force, or the way back, is not held where it should be.

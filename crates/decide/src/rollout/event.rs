@@ -19,7 +19,7 @@ pub struct Proposal {
 }
 
 /// Something that happened.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "fields are named for what they are; the text of the variant says the rest")]
 pub enum Event {
     /// Time has passed. Also what starts a new or resumed machine.
@@ -76,9 +76,9 @@ pub enum Command {
 }
 
 /// What a replica says of a version.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Report {
-    /// In service, and does not hold it.
+    /// In service, and neither holds it nor loads it.
     Absent,
     /// Holds it; nothing is proven.
     Loaded,
@@ -95,7 +95,7 @@ pub enum Report {
 }
 
 /// A gateway, as far as it is known.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct GatewayView {
     /// Its name.
     pub name: GatewayName,
@@ -111,7 +111,7 @@ pub struct GatewayView {
 }
 
 /// The table in force, as far as the roll-out is concerned.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TableView {
     /// Its revision.
     pub revision: Revision,
@@ -124,7 +124,7 @@ pub struct TableView {
 }
 
 /// A pin in the table.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PinView {
     /// The version.
     pub version: Option<Version>,
@@ -133,7 +133,7 @@ pub struct PinView {
 }
 
 /// Why an activation was refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ActivateRefusal {
     /// The table in force is another one than expected.
     Conflict,
@@ -144,7 +144,7 @@ pub enum ActivateRefusal {
 }
 
 /// What is needed by others than this roll-out.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Claims {
     /// Versions that a pin of the table in force names, or a running roll-out is to pin.
     pub pinned: BTreeSet<Artifact>,

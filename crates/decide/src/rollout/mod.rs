@@ -63,7 +63,7 @@ use state::{Record, Seen};
 const MAX_NOTES: usize = 256;
 
 /// One roll-out in the hands of one control plane. Cost of an event: in proportion to the pins and their candidates.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Rollout {
     record: Record,
     seen: Seen,

@@ -29,7 +29,7 @@ pub struct Artifact {
 }
 
 /// A version of a pin, and the replicas that its key hashes to.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SidePlan {
     /// The pool that serves it.
     pub pool: PoolName,
@@ -42,7 +42,7 @@ pub struct SidePlan {
 }
 
 /// One pin that moves.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PinPlan {
     /// Whose.
     pub tenant: TenantId,
@@ -55,7 +55,7 @@ pub struct PinPlan {
 }
 
 /// A change of pins.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Plan {
     /// Its number.
     pub id: RolloutId,
@@ -66,7 +66,7 @@ pub struct Plan {
 }
 
 /// A share of the traffic for some time, before more of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CanaryStep {
     /// Percent of the key's traffic, 1 to 99, growing from step to step.
     pub percent: u8,
@@ -75,7 +75,7 @@ pub struct CanaryStep {
 }
 
 /// Live traffic copied to the new version, answers compared and thrown away.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Shadow {
     /// Requests of a thousand that are copied, 1 to 1000.
     pub share: u16,
@@ -90,7 +90,7 @@ pub struct Shadow {
 }
 
 /// How a roll-out goes about it; all bounds and times. `Default` has the documented values.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Options {
     /// All pins at once, or none. Else each as it is ready.
     pub atomic: bool,
@@ -138,7 +138,7 @@ impl Default for Options {
 }
 
 /// Why a plan is refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum PlanError {
     /// No pins, or more than [`MAX_PINS`].
     Pins(usize),

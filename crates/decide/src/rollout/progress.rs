@@ -70,7 +70,7 @@ pub enum Waiting {
 }
 
 /// A pin on its way.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PinProgress {
     /// Whose.
     pub tenant: TenantId,
@@ -97,7 +97,7 @@ pub struct PinProgress {
 }
 
 /// A roll-out on its way.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Progress {
     /// Its number.
     pub id: RolloutId,

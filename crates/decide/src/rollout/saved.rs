@@ -14,7 +14,7 @@ use super::state::{Flip, FlipState, Lane, Record, Side, Stage};
 pub const FORMAT: u32 = 1;
 
 /// The record of a roll-out.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the fields are those of the plan and of the progress report")]
 pub struct Saved {
     pub format: u32,
@@ -36,7 +36,7 @@ pub struct Saved {
 }
 
 /// A pin in the record.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the fields are those of the plan and of the progress report")]
 pub struct SavedPin {
     pub tenant: String,
@@ -62,7 +62,7 @@ pub struct SavedPin {
 }
 
 /// A version of a pin in the record.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the fields are those of the plan")]
 pub struct SavedSide {
     pub pool: String,
@@ -76,7 +76,7 @@ pub struct SavedSide {
 }
 
 /// The flip in progress.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "fields are named for what they are")]
 pub struct SavedFlip {
     pub step: u32,

@@ -74,7 +74,7 @@ impl Stage {
 }
 
 /// A version of a pin and where it belongs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Side {
     pub(super) artifact: Artifact,
     pub(super) order: Vec<ReplicaName>,
@@ -93,7 +93,7 @@ impl Side {
 }
 
 /// One pin.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Lane {
     pub(super) tenant: TenantId,
     pub(super) model: ModelName,
@@ -176,7 +176,7 @@ impl Lane {
 }
 
 /// How far a flip is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum FlipState {
     /// The table is read. Saving this voids every earlier activation of the step, so what is read then is the truth.
     Reading,
@@ -187,7 +187,7 @@ pub(super) enum FlipState {
 }
 
 /// The one flip in progress.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Flip {
     pub(super) step: u32,
     pub(super) state: FlipState,
@@ -198,7 +198,7 @@ pub(super) struct Flip {
 }
 
 /// What is saved.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Record {
     pub(super) id: RolloutId,
     /// Of the record in the store; 0: there is none yet.
@@ -215,7 +215,7 @@ pub(super) struct Record {
 }
 
 /// A version on a replica, as this process has heard of it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Holding {
     pub(super) loaded: bool,
     pub(super) proven: bool,
@@ -229,7 +229,7 @@ pub(super) struct Holding {
 }
 
 /// Something that was asked, so that it is not asked again at once.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Ask {
     Observe,
     Warm(ReplicaName, Artifact),
@@ -244,7 +244,7 @@ pub(super) enum Ask {
 }
 
 /// What this process sees and has asked. Lost with it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Seen {
     /// None until all are known.
     pub(super) gateways: Option<BTreeMap<GatewayName, GatewayView>>,

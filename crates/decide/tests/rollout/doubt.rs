@@ -64,7 +64,7 @@ fn an_answer_to_a_read_from_before_does_not_count() {
     let (step, revision) = desk.put_in_table();
     desk.wait(Options::default().retry);
     desk.event(Event::Table { read: 0, table: old });
-    assert_eq!((desk.stage(), reads(&desk)), (Stage::Flipping, 2));
+    assert_eq!((desk.stage(), reads(&desk), activations(&desk)), (Stage::Flipping, 2, 1));
     desk.event(Event::Activated { step, revision });
     assert_eq!(desk.stage(), Stage::Draining, "a late answer is a fact all the same");
 }
@@ -216,6 +216,19 @@ fn records_are_read_back_as_they_were_written_and_checked() {
     let mut record = saved;
     record.pins[0].new.version = "latest".to_owned();
     assert!(matches!(Rollout::resume(Mono(1), 9, &record), Err(ResumeError::Name(..))));
+}
+
+/// The record has all candidates as lost; they came back while nobody looked.
+#[test]
+fn a_new_process_hears_of_replicas_that_are_back() {
+    let mut desk = Desk::started(one_pin(Options::default()));
+    (0..4).for_each(|ix| desk.report(ix, "2", Report::Lost));
+    desk.resume();
+    assert_eq!(desk.warmed(), []);
+    (0..4).for_each(|ix| desk.report(ix, "2", Report::Absent));
+    assert!(desk.warmed().contains(&(r(2), "2".to_owned())));
+    desk.proven(&[2, 3], "2");
+    assert_eq!(desk.stage(), Stage::Flipping);
 }
 
 /// What passes while nobody has the roll-out in hand does not count, so nothing is removed early.

@@ -11,6 +11,7 @@ use crate::world::*;
 #[derive(Clone, Debug)]
 enum Step {
     Deliver(usize, u8),
+    Late(usize),
     Advance(u64),
     Jump(u64),
     Kill(usize),
@@ -35,6 +36,7 @@ fn step() -> impl Strategy<Value = Step> {
     let (p, g, r) = (0..2usize, 0..GATEWAYS, 0..REPLICAS);
     prop_oneof![
         60 => (any::<usize>(), 0u8..20).prop_map(|(pick, how)| Step::Deliver(pick, how)),
+        10 => any::<usize>().prop_map(Step::Late),
         10 => (1u64..3_000).prop_map(Step::Advance),
         3 => (10u64..600).prop_map(Step::Jump),
         2 => p.clone().prop_map(Step::Kill),
@@ -72,6 +74,7 @@ fn options(bits: u8) -> Options {
 fn play(sim: &mut Sim, step: &Step) {
     match step {
         Step::Deliver(pick, how) => sim.deliver(*pick, *how),
+        Step::Late(pick) => sim.late(*pick),
         Step::Advance(ms) => sim.advance(std::time::Duration::from_millis(*ms)),
         Step::Jump(s) => sim.advance(secs(*s)),
         Step::Kill(p) => sim.kill(*p),
@@ -128,11 +131,14 @@ fn agree(sim: &Sim, machine: &Rollout) {
     }
 }
 
-/// 300, or as many as `PROPTEST_CASES` says (`make sim`).
-fn histories() -> u32 {
+/// In a test run.
+pub(crate) const HISTORIES: u32 = 300;
+
+/// As many as `PROPTEST_CASES` says (`make sim`).
+pub(crate) fn histories() -> u32 {
     #[allow(clippy::disallowed_methods, reason = "a test may ask how long it is to run")]
     let asked = std::env::var("PROPTEST_CASES").ok();
-    asked.and_then(|n| n.parse().ok()).unwrap_or(300)
+    asked.and_then(|n| n.parse().ok()).unwrap_or(HISTORIES)
 }
 
 proptest! {
@@ -144,8 +150,10 @@ proptest! {
         let mut sim = Sim::new(plan);
         for step in &steps {
             play(&mut sim, step);
+            prop_assert_eq!(&sim.broken, &None);
         }
         let machine = sim.end();
+        prop_assert_eq!(&sim.broken, &None);
         agree(&sim, &machine);
     }
 }

@@ -6,6 +6,7 @@ mod doubt;
 mod edges;
 mod histories;
 mod letters;
+mod model;
 mod phases;
 mod sim;
 mod world;

@@ -337,6 +337,18 @@ fn a_gateway_back_with_an_old_request_holds_the_collection_up() {
 }
 
 #[test]
+fn a_gateway_back_with_an_old_request_holds_the_removal_up_to_the_last_moment() {
+    let mut desk = Desk::flipped(one_pin(Options::default()));
+    desk.follow();
+    desk.wait(Options::default().retain);
+    desk.view(&g(1), |v| v.oldest = Revision(10));
+    desk.event(Event::Claims(Claims::default()));
+    assert!(!desk.out.iter().any(|e| matches!(e, Effect::Collect { .. })));
+    desk.follow();
+    assert!(desk.out.iter().any(|e| matches!(e, Effect::Collect { .. })));
+}
+
+#[test]
 fn who_needs_the_old_version_decides_what_becomes_of_it() {
     let set = |names: &[&str]| names.iter().map(|n| artifact(n)).collect();
     // pinned, targets of others: removal asked for, stage.

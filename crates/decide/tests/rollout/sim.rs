@@ -13,6 +13,7 @@ use crate::world::*;
 pub(crate) const GATEWAYS: usize = 3;
 pub(crate) const REPLICAS: usize = 4;
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Store {
     pub(crate) record: Option<Saved>,
     pub(crate) term: u64,
@@ -29,6 +30,7 @@ pub(crate) struct Store {
     pub(crate) moved: BTreeSet<usize>,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Plane {
     pub(crate) machine: Rollout,
     pub(crate) process: u64,
@@ -39,6 +41,7 @@ pub(crate) struct Plane {
 }
 
 /// A message on its way, of a process.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Letter {
     pub(crate) plane: usize,
     pub(crate) process: u64,
@@ -46,7 +49,10 @@ pub(crate) struct Letter {
     pub(crate) effect: Effect,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Sim {
+    /// The first promise that was seen broken.
+    pub(crate) broken: Option<String>,
     pub(crate) now: u64,
     pub(crate) plan: Plan,
     pub(crate) store: Store,
@@ -56,6 +62,8 @@ pub(crate) struct Sim {
     /// What the replicas hold, and whether it is what it says.
     pub(crate) held: BTreeMap<(ReplicaName, Artifact), bool>,
     pub(crate) letters: Vec<Letter>,
+    /// Answers that were given and have not arrived: to which plane and process.
+    pub(crate) late: Vec<(usize, u64, Event)>,
     next_process: u64,
     next_term: u64,
     pub(crate) witness: Witness,
@@ -87,6 +95,7 @@ impl Sim {
             held.extend(old.map(|(r, version)| ((r, artifact(version)), true)));
         }
         let mut sim = Self {
+            broken: None,
             now: 1_000_000_000_000,
             witness: Witness::new(plan.clone()),
             plan,
@@ -96,6 +105,7 @@ impl Sim {
             up: [true; REPLICAS],
             held,
             letters: Vec::new(),
+            late: Vec::new(),
             next_process: 0,
             next_term: 1,
             shadowed: BTreeMap::new(),
@@ -140,14 +150,16 @@ impl Sim {
     /// Gives an event to a plane that runs, and sends what it wants done.
     pub(crate) fn tell(&mut self, plane: usize, event: Event) {
         let Some(p) = &mut self.planes[plane] else { return };
-        let (process, term) = (p.process, p.term);
-        let time = Mono(self.now);
-        self.witness.event(process, time, &event).unwrap_or_else(|e| panic!("{e}\n{event:?}"));
+        let (process, term, time) = (p.process, p.term, Mono(self.now));
+        let heard = self.witness.event(process, time, &event).map_err(|e| format!("{e}\n{event:?}"));
         let mut out = Vec::new();
         // Sometimes an event is stamped a little early.
         let early = if self.now.is_multiple_of(7) { 500 } else { 0 };
         p.machine.apply(Mono(self.now - p.origin - early), event, &mut out);
-        self.witness.effects(process, time, &out).unwrap_or_else(|e| panic!("{e}\n{out:#?}"));
+        let done = self.witness.effects(process, time, &out).map_err(|e| format!("{e}\n{out:#?}"));
+        if let Err(what) = heard.and(done) {
+            self.breaks(what);
+        }
         for effect in out {
             match effect {
                 Effect::Superseded => self.kill(plane),
@@ -155,6 +167,10 @@ impl Sim {
                 effect => self.letters.push(Letter { plane, process, term, effect }),
             }
         }
+    }
+
+    pub(crate) fn breaks(&mut self, what: String) {
+        self.broken.get_or_insert(what);
     }
 
     pub(crate) fn reachable(&self, plane: usize) -> bool {
@@ -199,7 +215,7 @@ impl Sim {
                 _ if !self.is_up(&replica) => Report::Lost,
                 Some(true) => Report::Proven,
                 Some(false) => Report::Loaded,
-                None => continue,
+                None => Report::Absent,
             };
             reports.push(Event::Replica { replica, artifact, report });
         }

@@ -34,14 +34,14 @@ fn target_of(pin: &SavedPin) -> &SavedSide {
 }
 
 /// A side of a pin, as it was planned last.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Candidates {
     artifact: Artifact,
     order: Vec<ReplicaName>,
     subset: usize,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Books {
     /// The record in the store, as far as the process was told.
     pub(super) stored: Option<Saved>,

@@ -23,7 +23,7 @@ fn hold(condition: bool, invariant: Invariant, what: impl FnOnce() -> String) ->
 }
 
 /// Books over one roll-out, kept from events and effects alone.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Witness {
     plan: Plan,
     processes: BTreeMap<u64, Books>,
