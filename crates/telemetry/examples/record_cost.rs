@@ -1,6 +1,6 @@
 //! What counting costs: nanoseconds for each operation that a request may do, on this machine.
 //!
-//! `cargo run --release -p holdfast-telemetry --example cost`
+//! `cargo run --release -p holdfast-telemetry --example record_cost`
 
 use bytes::Bytes;
 use std::hint::black_box;
