@@ -1,6 +1,6 @@
 //! Whose fault a model's own failure is: the replica's, or that of the one tenant whose input the model cannot bear.
 //!
-//! A model that fails on an input says so with a 500 in the protocol's form, and so does one that is broken. Who sees it tells the two apart: a row
+//! A model that fails on an input says so with a 500, and so does one that is broken. Who sees it tells the two apart: a row
 //! of such answers counts against the replica only once a second tenant is in it. A success ends the row.
 
 use std::collections::VecDeque;

@@ -160,7 +160,12 @@ impl One<'_> {
                 }
                 self.count("transport_error");
                 let Some(unsent) = error.unsent else {
-                    self.health(HealthEvent::TransportError);
+                    // A kept connection may have been closed for what came before, as MLServer's is after a 500. Whether the server is well is asked.
+                    if conn.is_reused() {
+                        self.in_flight.cell().replica.refresh.notify_one();
+                    } else {
+                        self.health(HealthEvent::TransportError);
+                    }
                     return self.maybe_executed(broken("the replica broke the connection"), "broken");
                 };
                 payload.put_back(unsent.into_body());
