@@ -78,10 +78,22 @@ async fn each_tenant_gets_the_predictions_of_its_own_version_from_real_servers()
             check(&gateway.infer(tenant, INFER, &question()).await.expect(200), version);
         }
     }
+    wrong_shapes_take_no_replica_away(&gateway).await;
     held_nowhere_is_loaded(&gateway).await;
     tritons_client(&gateway).await;
     curl(&gateway).await;
     outside_changes_are_seen(&gateway, &servers).await;
+}
+
+/// A wrong shape is answered by a 500 with the trace of the server's program, and after it the connection is closed.
+async fn wrong_shapes_take_no_replica_away(gateway: &Holdfast) {
+    let wrong = json!({"inputs": [{"name": "predict", "datatype": "FP32", "shape": [7, 9], "data": [1, 2, 3]}]});
+    for _ in 0..14 {
+        let answer = gateway.infer("acme", INFER, &wrong).await.expect(502);
+        assert_eq!(answer.header("x-holdfast-error"), "upstream_error");
+        assert!(!answer.json()["error"].as_str().unwrap().contains("Traceback"), "{answer:?}");
+    }
+    check(&gateway.infer("acme", INFER, &question()).await.expect(200), "1");
 }
 
 async fn held_nowhere_is_loaded(gateway: &Holdfast) {
