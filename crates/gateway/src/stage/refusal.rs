@@ -39,7 +39,12 @@ impl One<'_> {
         let fields = response.headers().clone();
         let told = match read_whole(response.into_body(), ERROR_BODY, self.until).await {
             Ok(body) => {
-                conn.give_back();
+                // A server whose program failed may be about to close the connection, as MLServer is: the next request would be lost with it.
+                if status.is_server_error() && status != StatusCode::SERVICE_UNAVAILABLE {
+                    drop(conn);
+                } else {
+                    conn.give_back();
+                }
                 Told { body, whole: true }
             }
             // How long an error is may be up to whoever sent the request. The rest is not read, so the connection cannot be used again.
