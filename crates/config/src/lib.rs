@@ -29,6 +29,7 @@ mod section;
 mod settings;
 mod special;
 mod stamps;
+mod table;
 mod template;
 mod text;
 mod tree;
@@ -43,6 +44,7 @@ pub use pool::*;
 pub use resources::{ResourceKind, Resources, Split, assemble, split};
 pub use settings::*;
 pub use stamps::*;
+pub use table::{Pins, table_input};
 pub use template::{Template, TemplateError};
 pub use tree::{MAX_TEXT, MAX_VALUES};
 

@@ -3,12 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use holdfast_config::{Config, MemoryPolicy, Pool};
+use holdfast_config::{Config, MemoryPolicy, Pins, Pool, table_input};
 use holdfast_decide::{BuildError, PinChange, Route, Snapshot, TableInput};
 use holdfast_placement::fit::{Fit, Pin, fit};
 use holdfast_types::{Bytes, ReplicaName, Revision, Weight};
-
-use crate::table::plain_input;
 
 /// Why pins cannot be guaranteed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +41,7 @@ pub fn check_fit(config: &Config) -> Result<(), FitError> {
     if config.pools.iter().all(|p| p.memory != MemoryPolicy::Guaranteed) {
         return Ok(());
     }
-    let snapshot = Snapshot::build(Revision(0), plain_input(config)).map_err(FitError::Build)?;
+    let snapshot = Snapshot::build(Revision(0), table_input(config, &Pins::new())).map_err(FitError::Build)?;
     for_guaranteed(config, &snapshot, |pool, members, memories, index| {
         let (sizes, routes) = pinned(config, &snapshot, &[], index);
         let answer = lay_out(memories, &sizes, &routes);

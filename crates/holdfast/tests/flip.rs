@@ -5,7 +5,7 @@ mod fleet;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use fleet::{Fleet, INFER, PATIENCE, holders, judgements, pin_of, probe, subset};
@@ -101,7 +101,8 @@ async fn revisions_never_go_back_on_a_connection_nor_over_many_flips() {
     fleet.wait_held("1", 2).await;
     let stop = Arc::new(AtomicBool::new(false));
     let mut watchers = Vec::new();
-    for _ in 0..4 {
+    let newest: Vec<Arc<AtomicU64>> = (0..4).map(|_| Arc::default()).collect();
+    for newest in newest.clone() {
         let (stop, addr) = (stop.clone(), fleet.gateway.data.addr());
         watchers.push(tokio::spawn(async move {
             // One request at a time, so one connection.
@@ -109,7 +110,9 @@ async fn revisions_never_go_back_on_a_connection_nor_over_many_flips() {
             let mut seen = Vec::new();
             while !stop.load(Ordering::Relaxed) {
                 let answer = client.post(INFER, &[("x-tenant", "acme")], &probe()).await.expect(200);
-                seen.push(answer.header("x-holdfast-revision").parse::<u64>().unwrap());
+                let revision = answer.header("x-holdfast-revision").parse::<u64>().unwrap();
+                newest.store(revision, Ordering::Relaxed);
+                seen.push(revision);
             }
             seen
         }));
@@ -121,6 +124,8 @@ async fn revisions_never_go_back_on_a_connection_nor_over_many_flips() {
         let now = fleet.wait_pin("acme", version).await;
         assert!(now > at, "{now} after {at}");
         at = now;
+        let seen = async || newest.iter().all(|n| n.load(Ordering::Relaxed) >= at).then_some(());
+        eventually("every watcher to see the revision", PATIENCE, seen).await;
     }
     stop.store(true, Ordering::Relaxed);
     for watcher in watchers {
@@ -137,7 +142,8 @@ async fn back_and_forth_in_a_hurry_serves_only_what_the_table_names_and_loads_no
     let running = load(&fleet, 150, &["acme"]);
     for version in ["2", "1", "3", "1", "2"] {
         fleet.pin(0, version);
-        let _ = fleet.wait_pin("acme", version).await;
+        let revision = fleet.wait_pin("acme", version).await;
+        answered(&running, 1, "acme", revision).await;
     }
     // Overtaken by the next change before it is warm, if it is slow enough; never half done.
     for version in ["3", "1", "3", "2"] {

@@ -2,12 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use holdfast_config::{Config, Unavailable as ConfigUnavailable};
-use holdfast_decide::{ModelInput, PinChange, PoolInput, Snapshot, TableInput, TenantInput, Unavailable};
-use holdfast_types::{ModelName, PoolName, TenantId, Version};
-
-/// Pins that are in force, in a form that outlives the table.
-pub(super) type Pins = BTreeMap<(TenantId, ModelName), Version>;
+use holdfast_config::{Config, Pins, table_input};
+use holdfast_decide::{PinChange, Snapshot, TableInput};
+use holdfast_types::{ModelName, PoolName, Version};
 
 /// What a new configuration means while old pins are still in force.
 pub(super) struct Plan {
@@ -55,7 +52,7 @@ pub(super) fn plan(config: &Config, old: &Config, in_force: &Pins) -> Plan {
     for (model, version) in needed {
         keep_version(&mut effective, old, &model, &version);
     }
-    let input = compile(&effective, &held);
+    let input = table_input(&effective, &held);
     Plan { effective, pending, input }
 }
 
@@ -97,46 +94,4 @@ fn keep_version(effective: &mut Config, old: &Config, model: &ModelName, version
     if let Some(kept) = from.and_then(|m| m.versions.iter().find(|v| v.version == *version)) {
         target.versions.push(kept.clone());
     }
-}
-
-/// The table of a configuration by itself.
-pub(crate) fn plain_input(config: &Config) -> TableInput {
-    compile(config, &Pins::new())
-}
-
-/// The table of a configuration, with some pins held at another version.
-pub(super) fn compile(config: &Config, held: &Pins) -> TableInput {
-    let pools = config.pools.iter().map(|pool| PoolInput {
-        name: pool.name.clone(),
-        members: pool.replicas.iter().map(|r| (r.name.clone(), r.weight)).collect(),
-    });
-    let models = config.models.iter().map(|model| {
-        let pool = config.pools.iter().position(|p| p.name == model.pool).unwrap_or(usize::MAX);
-        let versions = model.versions.iter().map(|v| {
-            let (name, text) = (model.name.as_str(), v.version.as_str());
-            let upstream = config.pools.get(pool).map(|p| &p.upstream);
-            let render = |of: fn(&holdfast_config::Upstream) -> &holdfast_config::Template| {
-                upstream.map_or_else(String::new, |u| of(u).render(name, text)).into()
-            };
-            (v.version.clone(), render(|u| &u.model), render(|u| &u.version))
-        });
-        ModelInput { name: model.name.clone(), pool, idempotent: model.idempotent, versions: versions.collect() }
-    });
-    let tenants = config.tenants.iter().map(|tenant| {
-        let pins = tenant.pins.iter().map(|(model, version)| {
-            let held = if held.is_empty() { None } else { held.get(&(tenant.name.clone(), model.clone())) };
-            (model.clone(), held.unwrap_or(version).clone())
-        });
-        TenantInput {
-            name: tenant.name.clone(),
-            subset: tenant.subset,
-            unavailable: match tenant.unavailable {
-                ConfigUnavailable::Wait => Unavailable::Wait,
-                ConfigUnavailable::Shed => Unavailable::Shed,
-            },
-            pins: pins.collect(),
-            allow: tenant.allow.to_vec(),
-        }
-    });
-    TableInput { pools: pools.collect(), models: models.collect(), tenants: tenants.collect() }
 }

@@ -4,10 +4,8 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use holdfast_config::{Config, Digest, Golden, Model, ModelVersion};
+use holdfast_config::{Config, Digest, Golden, Model, ModelVersion, Pins};
 use holdfast_types::{Bytes, ModelName, PoolName, Version};
-
-use super::compile::Pins;
 
 /// A version of a model in a pool, whole.
 #[derive(Serialize, Deserialize)]

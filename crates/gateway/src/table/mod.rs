@@ -22,7 +22,6 @@ use holdfast_decide::Snapshot;
 use crate::fleet::Pool;
 use crate::settings::Settings;
 
-pub(crate) use compile::plain_input;
 pub use flip::{Failed, PendingPin, Reload, StartError, Status, Tables};
 pub use persist::PersistError;
 pub use revision::RevisionGuard;

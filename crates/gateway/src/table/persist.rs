@@ -8,10 +8,9 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use holdfast_config::Model;
+use holdfast_config::{Model, Pins};
 use holdfast_types::{ModelName, Revision, TenantId, Version};
 
-use super::compile::Pins;
 use super::kept::{self, KeptForm};
 
 /// What survives a restart.

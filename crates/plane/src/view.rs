@@ -1,0 +1,186 @@
+//! The table in force, what gateways are asked to do beside serving it, and what they say of themselves.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use holdfast_decide::rollout::{Artifact, Proposal, Report, RolloutId};
+use holdfast_types::{GatewayName, ModelName, PoolName, ReplicaName, Revision, TenantId, Version};
+
+use crate::Entries;
+
+/// The table in force.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Table {
+    /// The revision that made it. 0: there is none yet.
+    pub revision: Revision,
+    /// The digest of its content, as the store has it: 64 hexadecimal digits.
+    pub digest: Arc<str>,
+    /// Everything that routes, with the pins in force.
+    pub entries: Entries,
+}
+
+/// A version that a replica should hold beyond what the table's pins say.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Want {
+    /// The replica, of the artifact's pool.
+    pub replica: ReplicaName,
+    /// What.
+    pub artifact: Artifact,
+}
+
+/// A pin's part of a flip that is prepared.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Flip {
+    /// Whose.
+    pub tenant: TenantId,
+    /// Of which model.
+    pub model: ModelName,
+    /// Where it goes.
+    pub new: Version,
+    /// Percent of the traffic that goes there.
+    pub share: u8,
+}
+
+/// A flip that may come into force next. A gateway says it is prepared once it holds both routes: of each pin, every replica of the new key's
+/// subset that is in service shows the new version as proven.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Prepare {
+    /// Of which roll-out.
+    pub rollout: RolloutId,
+    /// Which flip of it.
+    pub proposal: Proposal,
+    /// The pins.
+    pub flips: Arc<[Flip]>,
+}
+
+/// Live traffic of a pin that is copied to another version, its answers compared and thrown away.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Shadowing {
+    /// Of which roll-out.
+    pub rollout: RolloutId,
+    /// Which of its pins.
+    pub pin: usize,
+    /// Whose requests.
+    pub tenant: TenantId,
+    /// Of which model.
+    pub model: ModelName,
+    /// Where the copies go.
+    pub version: Version,
+    /// Requests of a thousand.
+    pub share: u16,
+}
+
+/// A pin on its way, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pending {
+    /// Whose.
+    pub tenant: TenantId,
+    /// Of which model.
+    pub model: ModelName,
+    /// Where it goes.
+    pub to: Version,
+}
+
+/// What is asked of a gateway beside serving the table.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Orders {
+    /// What should be warm in addition, each once.
+    pub wants: Arc<[Want]>,
+    /// Flips to prepare.
+    pub prepare: Arc<[Prepare]>,
+    /// Traffic to copy.
+    pub shadow: Arc<[Shadowing]>,
+    /// The versions that the status should tell of.
+    pub observe: Arc<[Artifact]>,
+    /// The live gateways in order of their names: the loads of a replica are started by one of them. Empty: this gateway is alone.
+    pub live: Arc<[GatewayName]>,
+    /// Pins that are desired and not in force yet.
+    pub pending: Arc<[Pending]>,
+}
+
+/// All that a gateway is told.
+#[derive(Clone, Debug, Default)]
+pub struct View {
+    /// What it serves.
+    pub table: Arc<Table>,
+    /// What else it does.
+    pub orders: Arc<Orders>,
+}
+
+/// A table that a gateway cannot serve.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// Its revision.
+    pub revision: Revision,
+    /// Why, in the gateway's words.
+    pub words: String,
+}
+
+/// One replica, as a gateway sees it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReplicaStatus {
+    /// Whose.
+    pub pool: PoolName,
+    /// Its name.
+    pub replica: ReplicaName,
+    /// Whether it is in service. One that is not holds nothing that counts.
+    pub in_service: bool,
+    /// Requests in flight from this gateway.
+    pub in_flight: u32,
+    /// Of the observed versions, those about which there is something to say. One that is not here is absent.
+    pub versions: Vec<(Artifact, Report)>,
+}
+
+/// Comparisons of copied traffic since the copying began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shadowed {
+    /// Of which roll-out.
+    pub rollout: RolloutId,
+    /// Which of its pins.
+    pub pin: usize,
+    /// Answers that could be compared.
+    pub compared: u64,
+    /// Answers that differed.
+    pub differed: u64,
+}
+
+/// What a gateway says of itself.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Status {
+    /// Its name.
+    pub gateway: GatewayName,
+    /// The revision that it answers new requests under; 0: none yet.
+    pub in_force: Revision,
+    /// The oldest revision that a request in flight was resolved under; `in_force` if there is none.
+    pub oldest: Revision,
+    /// The table it was told last, if it cannot serve it.
+    pub refused: Option<Refused>,
+    /// Flips that it is prepared for.
+    pub prepared: Vec<(RolloutId, Proposal)>,
+    /// Flips that it cannot prepare, and why.
+    pub unprepared: Vec<(RolloutId, Proposal, String)>,
+    /// Every replica in the table it serves.
+    pub replicas: Vec<ReplicaStatus>,
+    /// Copied traffic.
+    pub shadowed: Vec<Shadowed>,
+    /// Names under which replicas may still hold versions that no table names any more: pool, name upstream, and what it was.
+    pub retired: BTreeMap<(PoolName, String), (ModelName, Version)>,
+}
+
+impl Status {
+    /// A gateway of which nothing is known.
+    #[must_use]
+    pub const fn of(gateway: GatewayName) -> Self {
+        Self {
+            gateway,
+            in_force: Revision(0),
+            oldest: Revision(0),
+            refused: None,
+            prepared: Vec::new(),
+            unprepared: Vec::new(),
+            replicas: Vec::new(),
+            shadowed: Vec::new(),
+            retired: BTreeMap::new(),
+        }
+    }
+}
