@@ -36,11 +36,14 @@ lint: rust ## Check format, clippy, the repository's own rules, and cargo-deny w
 	@scripts/deny.sh
 
 .PHONY: sim
-sim: rust ## Run the long simulations: random histories of residency (200,000) and of roll-outs (50,000), and every order around a flip
+sim: rust ## Run the long simulations: random histories of residency (200,000) and of roll-outs (50,000), every order around a flip, and leases of shared limits
 	$(say) 'random histories of residency, optimised ($(or $(HISTORIES),200000) of them)'
 	@PROPTEST_CASES=$(or $(HISTORIES),200000) $(CARGO) test $(LOCKED) --release -p holdfast-placement --test residency_histories -- --nocapture
 	$(say) 'every order around a flip, and random histories of roll-outs, optimised ($(or $(HISTORIES),50000) of them)'
 	@PROPTEST_CASES=$(or $(HISTORIES),50000) $(CARGO) test $(LOCKED) --release -p holdfast-decide --test rollout -- --nocapture histories model
+	$(say) 'shared limits: the figures over 60 seeds, outages, and random histories of leases, optimised'
+	@$(CARGO) test $(LOCKED) --release -p holdfast-sim
+	@PROPTEST_CASES=$(or $(HISTORIES),50000) $(CARGO) test $(LOCKED) --release -p holdfast-quota --test leases --test buckets
 
 .PHONY: docs
 docs: rust ## Build the API documentation and check the links of the Markdown files

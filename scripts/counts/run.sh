@@ -33,8 +33,9 @@ cc -Wall -Werror -O2 -shared -fPIC -o "$room/still.so" scripts/counts/still.c
 count() {
     local more=() log="$room/log" sum
     if [ "$1" = request ]; then
-        rm -rf "$room/fifo" "$room/fifo.state"
-        mkfifo "$room/fifo"
+        rm -rf "$room/fifo" "$room/fifo.state" "$room/fifo.audit"
+        mkdir "$room/fifo.audit"
+        mkfifo "$room/fifo" "$room/fifo.audit/lock"
         more=("$room/fifo")
     fi
     if ! env -i LD_PRELOAD="$room/still.so" timeout 300 "$(command -v valgrind)" --tool=callgrind --callgrind-out-file="${CALLGRIND_OUT:-/dev/null}" \

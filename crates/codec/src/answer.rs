@@ -2,9 +2,11 @@
 //!
 //! [`Checker`] is fed the JSON of an Open Inference answer in chunks of any size and gives the bytes to pass on. The upstream's name for the
 //! model (`screen-1`) becomes the client's (`screen`), the same for the version. A name that is neither, or a member that comes twice, is a
-//! [`Mismatch`]: the bytes that came before it may have been passed on, so a caller that streams must cut the answer without a clean end.
+//! [`Mismatch`], and bytes that are no UTF-8 are [`Wrong`] as well: the bytes that came before them may have been passed on, so a caller that
+//! streams must cut the answer without a clean end.
 //! Nothing is kept but a value that is cut in two by a chunk's end ([`json::MAX_VALUE`] times six at most).
 
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 
@@ -13,6 +15,7 @@ use holdfast_types::ModelName;
 use smallvec::SmallVec;
 
 use crate::json::{Event, Scanner, Value};
+use crate::utf8::Utf8;
 
 const KEYS: &[&str] = &["model_name", "model_version"];
 const NAME: usize = 0;
@@ -38,7 +41,7 @@ pub struct Mismatch {
     pub member: &'static str,
     /// What was asked for.
     pub expected: String,
-    /// What the answer says, if it has the form of a name. Anything else may be a copy of the request, and is not repeated.
+    /// What the answer says, as [`name_told`] gives it.
     pub got: String,
 }
 
@@ -49,6 +52,21 @@ impl fmt::Display for Mismatch {
 }
 
 impl std::error::Error for Mismatch {}
+
+/// Why an answer may not be passed on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wrong {
+    /// It names something else, or is not one JSON object.
+    Mismatch(Mismatch),
+    /// It has bytes that are no UTF-8. They say nothing about the version, and may be a copy of the request.
+    NotUtf8,
+}
+
+impl From<Mismatch> for Wrong {
+    fn from(mismatch: Mismatch) -> Self {
+        Self::Mismatch(mismatch)
+    }
+}
 
 /// A piece of the answer to pass on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,6 +93,7 @@ enum Seen {
 #[derive(Debug)]
 pub struct Checker {
     scanner: Scanner,
+    utf8: Utf8,
     seen: [Seen; 2],
     /// The beginning of a value whose end has not come yet.
     held: Vec<u8>,
@@ -83,7 +102,7 @@ pub struct Checker {
 
 impl Default for Checker {
     fn default() -> Self {
-        Self { scanner: Scanner::new(KEYS), seen: [Seen::Not; 2], held: Vec::new(), delta: 0 }
+        Self { scanner: Scanner::new(KEYS), utf8: Utf8::default(), seen: [Seen::Not; 2], held: Vec::new(), delta: 0 }
     }
 }
 
@@ -91,8 +110,16 @@ impl Checker {
     /// Feeds the next chunk and pushes what to pass on, in order.
     ///
     /// # Errors
-    /// [`Mismatch`], at the first byte that proves it. The checker must not be fed after that.
-    pub fn feed(&mut self, expected: &Expected, chunk: &[u8], out: &mut Pieces) -> Result<(), Mismatch> {
+    /// [`Wrong`], by the first byte that proves it. The checker must not be fed after that.
+    pub fn feed(&mut self, expected: &Expected, chunk: &[u8], out: &mut Pieces) -> Result<(), Wrong> {
+        let taken = self.utf8.take(chunk);
+        // What comes first is what is told, however the chunks were cut.
+        let end = taken.err().unwrap_or(chunk.len());
+        self.compare(expected, &chunk[..end], out)?;
+        taken.map_err(|_| Wrong::NotUtf8)
+    }
+
+    fn compare(&mut self, expected: &Expected, chunk: &[u8], out: &mut Pieces) -> Result<(), Mismatch> {
         let (mut from, mut passed) = (0, 0);
         let mut start = if self.scanner.in_watched_value() { Some(0) } else { None };
         while let Some(event) = self.scanner.next_event(chunk, &mut from) {
@@ -164,8 +191,9 @@ impl Checker {
                 self.seen[key] = Seen::Matched;
                 Ok((text != client).then_some(client.as_str()))
             }
-            Value::Text(text) if ModelName::check(text).is_ok() => Err(mismatch(text)),
-            Value::Text(text) if !text.is_empty() => Err(mismatch("(a text that is no name)")),
+            Value::Text(text) if !text.is_empty() => {
+                Err(mismatch(&name_told(text).unwrap_or("(a text that is no name)".into())))
+            }
             Value::Text(_) | Value::Null => {
                 self.seen[key] = Seen::Blank;
                 Ok(Some(client.as_str()))
@@ -216,6 +244,19 @@ fn push_range(out: &mut Pieces, range: Range<usize>) {
     }
 }
 
+/// A name that a server says, fit for logs and alarms: cut after 64 characters, all of them letters, digits, `.`, `_` and `-`. None if it has not
+/// the form of a name: it may be a copy of the request then, and is not repeated.
+#[must_use]
+pub fn name_told(text: &str) -> Option<Cow<'_, str>> {
+    const MOST: usize = 64;
+    ModelName::check(text).ok()?;
+    // ASCII, so that any place is one between two characters.
+    Some(match text.get(..MOST) {
+        Some(begin) if text.len() > MOST => format!("{begin}(cut)").into(),
+        _ => text.into(),
+    })
+}
+
 /// Ids have no character that JSON would escape.
 fn quote(id: &str) -> Vec<u8> {
     let mut out = Vec::with_capacity(id.len() + 2);
@@ -239,7 +280,7 @@ mod tests {
         }
     }
 
-    fn run(expected: &Expected, chunks: &[&[u8]]) -> Result<(String, Checker), Mismatch> {
+    fn run(expected: &Expected, chunks: &[&[u8]]) -> Result<(String, Checker), Wrong> {
         let mut state = Checker::default();
         let mut out = Vec::new();
         for chunk in chunks {
@@ -310,13 +351,56 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_not_utf8_is_a_mismatch_and_numbers_that_are_none_are_not() {
+    fn bytes_that_are_no_utf8_are_refused_wherever_they_are() {
         let e = expected(("screen-1", "1"), ("screen", "1"));
-        assert!(run(&e, &[b"{\"model_ver\xffsion\":\"2\"}"]).is_err());
-        assert!(run(&e, &[b"{\"model_ver\\x", b"\xffsion\":\"2\"}"]).is_err());
+        let answers: [&[u8]; 6] = [
+            b"{\"model_ver\xffsion\":\"2\"}",
+            b"{\"model_ver\\x\xffsion\":\"2\"}",
+            b"{\"model_name\":\"screen-1\",\"outputs\":[{\"data\":[\"caf\xe9\"]}]}",
+            b"{\"model_name\":\"screen-1\",\"id\":\"\xed\xa0\x80\"}",
+            b"{\"model_name\":\"screen-1\",\"a key that is longer than every name that is watched\xc3\":1}",
+            b"{\"id\":\"\xff\",\"model_name\":\"screen-2\"}",
+        ];
+        for answer in answers {
+            for cut in 0..answer.len() {
+                let verdict = run(&e, &[&answer[..cut], &answer[cut..]]).map(|_| ());
+                assert_eq!(verdict, Err(Wrong::NotUtf8), "{} cut at {cut}", answer.escape_ascii());
+            }
+        }
+        let well = "{\"model_name\":\"screen-1\",\"id\":\"é€\u{1f600}\"}".as_bytes();
+        for cut in 0..well.len() {
+            assert!(run(&e, &[&well[..cut], &well[cut..]]).is_ok(), "cut at {cut}");
+        }
+        // A mismatch that comes before is one.
+        for answer in [&b"{\"model_name\":\"screen-2\",\"id\":\"\xff\"}"[..], b"{\"a\": \xc3(}"] {
+            for cut in 0..answer.len() {
+                let verdict = run(&e, &[&answer[..cut], &answer[cut..]]).map(|_| ());
+                assert!(matches!(verdict, Err(Wrong::Mismatch(_))), "{} cut at {cut}", answer.escape_ascii());
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_that_are_none_are_let_through() {
+        let e = expected(("screen-1", "1"), ("screen", "1"));
         let json = r#"{"model_name":"screen-1","outputs":[{"data":[NaN,-Infinity,1.5e+3,null,true,"'é/#"]}]}"#;
         let (_, state) = run(&e, &[json.as_bytes()]).unwrap();
         assert!(state.is_complete());
+    }
+
+    #[test]
+    fn a_wrong_name_is_told_up_to_a_bound() {
+        let e = expected(("screen-1", "1"), ("screen", "1"));
+        let got = |name: &str| match run(&e, &[format!("{{\"model_name\":\"{name}\"}}").as_bytes()]) {
+            Err(Wrong::Mismatch(mismatch)) => mismatch.got,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(got(&"x".repeat(64)), "x".repeat(64));
+        assert_eq!(got(&"x".repeat(65)), format!("{}(cut)", "x".repeat(64)));
+        assert_eq!(got(&"x".repeat(128)), format!("{}(cut)", "x".repeat(64)));
+        for no_name in ["x".repeat(129), "a\\nb".into(), "a b".into(), "<b>".into(), "é".into()] {
+            assert_eq!(got(&no_name), "(a text that is no name)", "{no_name}");
+        }
     }
 
     #[test]

@@ -3,8 +3,8 @@
 //! The scanner keeps a few hundred bytes of state however long the text is, and looks at each byte once. It does not validate numbers: it
 //! follows strings, escapes and nesting, which is all that is needed to tell a top-level member from the same name inside a payload. Keys are
 //! compared after their escapes are undone, so `"model\u005fname"` is `model_name` here as it is to the client's parser (RFC 8259, section 7), and
-//! without regard to case in any alphabet, as some parsers do (Go's reads `ſ` as `s`). What is not one JSON object in UTF-8 is reported as foreign,
-//! and so is a byte between the values that JSON has no use for, such as the quotes and comments of JSON5: another reader may see other members in it.
+//! without regard to case in any alphabet, as some parsers do (Go's reads `ſ` as `s`). What is not one JSON object is reported as foreign (whether
+//! its strings are UTF-8 is for [`crate::utf8`] to say), and so is a byte between the values that JSON has no use for, such as the quotes and comments of JSON5: another reader may see other members in it.
 
 use std::borrow::Cow;
 
@@ -121,7 +121,7 @@ impl Scanner {
         self.state == State::Done
     }
 
-    /// Whether the text is not one JSON object in UTF-8, as far as its top level shows: then other readers may find other members in it.
+    /// Whether the text is not one JSON object, as far as its top level shows: then other readers may find other members in it.
     #[must_use]
     pub fn is_foreign(&self) -> bool {
         self.state == State::Foreign
@@ -234,9 +234,11 @@ impl Scanner {
     }
 
     fn colon<'c>(&mut self, chunk: &'c [u8], from: &mut usize) -> Option<Event<'c>> {
-        let space = |byte: &&u8| matches!(**byte, b':' | b' ' | b'\t' | b'\r' | b'\n');
-        *from += chunk[*from..].iter().take_while(space).count();
-        let byte = *chunk.get(*from)?;
+        let mut byte = *chunk.get(*from)?;
+        while byte == b':' || is_space(byte) {
+            *from += 1;
+            byte = *chunk.get(*from)?;
+        }
         (self.depth, self.in_string, self.escaped) = (0, false, false);
         let Some(key) = self.watched else {
             self.state = State::Skip;
@@ -336,11 +338,13 @@ impl Scanner {
                 in_string = false;
             }
             let least = if depth == 0 { 1 } else { 2 };
-            let Some(byte) = chunk[at..].iter().position(|byte| WEIGHTS[usize::from(*byte)] >= least) else {
+            let Some((byte, length)) =
+                chunk[at..].iter().zip(0..).find(|(byte, _)| WEIGHTS[usize::from(**byte)] >= least)
+            else {
                 break false;
             };
-            at += byte;
-            match chunk[at] {
+            at += length;
+            match *byte {
                 b'"' => in_string = true,
                 b'{' | b'[' => depth = depth.saturating_add(1),
                 // A comma, or the end of what the value is a part of.

@@ -8,3 +8,4 @@ pub mod framing;
 pub mod json;
 pub mod oip;
 pub mod rename;
+pub mod utf8;

@@ -9,7 +9,7 @@ use crate::fault::{Sink, nearest};
 use crate::forms::File;
 use crate::model::Config;
 use crate::path::Path;
-use crate::settings::{Auth, Listen};
+use crate::settings::{Audit, Auth, Listen};
 use crate::stamps::{Stamp, Stamps};
 use crate::tree::{Node, Place};
 
@@ -83,7 +83,9 @@ pub(crate) fn check(checker: &mut Checker<'_, '_>, file: File) -> Config {
     check_timeouts(checker, &file);
     let is_loopback = file.listen.data.ip().to_canonical().is_loopback();
     let default_stamps = if is_loopback { Stamps::ALL } else { Stamps::ALL.without(Stamp::Replica) };
+    check_audit(checker, &file.audit);
     check_presence(checker, &file);
+    crate::check_fleet::check(checker, &file);
     let catalogue = crate::check_models::Catalogue::new(&file.models, &file.pools);
     let pools = crate::check_pools::check(checker, &file.pools, &catalogue);
     let models = crate::check_models::check(checker, &file.models, &file.pools);
@@ -93,13 +95,20 @@ pub(crate) fn check(checker: &mut Checker<'_, '_>, file: File) -> Config {
         workers: file.workers,
         state: file.state,
         truth: file.truth,
+        history: file.history,
+        rollouts: file.rollouts,
         auth,
         limits: file.limits,
         timeouts: file.timeouts,
         stamps: file.stamps.unwrap_or(default_stamps),
         loads: file.loads,
         metrics: file.metrics,
+        audit: file.audit,
+        receipts: file.receipts,
         log: file.log,
+        store: file.store,
+        control: file.control,
+        gateway: file.gateway,
         pools,
         models,
         tenants,
@@ -108,6 +117,10 @@ pub(crate) fn check(checker: &mut Checker<'_, '_>, file: File) -> Config {
 
 /// A gateway for nobody, or with nothing behind it, is allowed: what it needs may come with a reload.
 fn check_presence(checker: &mut Checker<'_, '_>, file: &File) {
+    if file.gateway.is_some() || file.control.is_some() {
+        // What routes is elsewhere.
+        return;
+    }
     if file.pools.is_empty() {
         checker.warn(&Path::Root.field("pools"), "names no pool: no request can be served");
     }
@@ -119,7 +132,7 @@ fn check_presence(checker: &mut Checker<'_, '_>, file: &File) {
 fn check_auth(checker: &mut Checker<'_, '_>, file: &File) -> Option<Auth> {
     let path = Path::Root.field("auth");
     let Some(form) = &file.auth else {
-        if !checker.tree.has(&path) {
+        if !checker.tree.has(&path) && file.control.is_none() {
             checker.warn(&path, "is missing: no request can prove its tenant, so every request is refused");
         }
         return None;
@@ -140,7 +153,8 @@ fn check_listen(checker: &mut Checker<'_, '_>, listen: &Listen) {
     let path = Path::Root.field("listen");
     let admin_path = path.field("admin");
     let (data, admin) = (listen.data, listen.admin.address);
-    let has_token = listen.admin.token_file.is_some() || checker.tree.has(&admin_path.field("token_file"));
+    let named = ["token_file", "tokens_file"].iter().any(|field| checker.tree.has(&admin_path.field(field)));
+    let has_token = listen.admin.token_file.is_some() || listen.admin.tokens_file.is_some() || named;
     if !admin.ip().to_canonical().is_loopback() && !has_token {
         let reason = format!("{admin} is not loopback, so callers must show a token; write {{ address, token_file }}");
         checker.fault(&admin_path, reason);
@@ -148,6 +162,18 @@ fn check_listen(checker: &mut Checker<'_, '_>, listen: &Listen) {
     let is_same_ip = data.ip() == admin.ip() || data.ip().is_unspecified() || admin.ip().is_unspecified();
     if data.port() == admin.port() && data.port() != 0 && is_same_ip {
         checker.fault(&admin_path, format!("{admin} and the data listener {data} cannot both have this port"));
+    }
+}
+
+fn check_audit(checker: &mut Checker<'_, '_>, audit: &Audit) {
+    let path = Path::Root.field("audit");
+    let (file, total) = (audit.max_file_size, audit.max_total_size);
+    if total.0 / 2 < file.0 {
+        let field = if checker.tree.has(&path.field("max_total_size")) { "max_total_size" } else { "max_file_size" };
+        let reason = format!(
+            "max_total_size {total} is less than twice max_file_size {file}: whole files are removed, never the last"
+        );
+        checker.fault(&path.field(field), reason);
     }
 }
 

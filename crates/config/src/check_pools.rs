@@ -65,6 +65,7 @@ fn check_pool(
         loads: form.loads.clone(),
         memory: form.memory,
         thrash_window: form.thrash_window,
+        drain: form.drain,
         retries: form.retries.clone(),
         replicas,
     })

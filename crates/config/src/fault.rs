@@ -173,10 +173,22 @@ impl<'t> Sink<'t> {
             }
         };
         let Raw { path, nearest, .. } = raw;
+        let excerpt = if may_be_secret(path, &excerpt) { Excerpt::withheld() } else { excerpt };
         // The words of other parsers may quote the file as it is.
         let reason = raw.reason.chars().map(printable).collect();
         let file = file.chars().map(printable).collect();
         Fault { file, line, column, path: path.clone(), reason, nearest: nearest.clone(), excerpt }
+    }
+}
+
+/// Where a connection to a store is written, there may be a password, though it should not.
+fn may_be_secret(path: &str, excerpt: &Excerpt) -> bool {
+    path.starts_with("store") || excerpt.text.contains("postgres")
+}
+
+impl Excerpt {
+    fn withheld() -> Self {
+        Self { text: "(not shown: it may hold a password)".to_owned(), caret: 0 }
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use holdfast_types::{Bytes, ModelName, PoolName, ReplicaName, TenantId, Version};
 
 use crate::compound::{List, MapOf, Named, Optional, Required};
+use crate::fleet::{ControlSection, GatewaySection, StoreSection};
 use crate::kind::{Choice, Flag};
 use crate::model::Unavailable;
 use crate::number::{Count, Positive};
@@ -30,9 +31,13 @@ section! {
         workers: Option<NonZeroU32> = None, Optional(Positive { most: 1_024 });
         /// The folder of everything that survives a restart.
         state: PathBuf = PathBuf::from("./holdfast-data"), PATH;
-        /// Which side owns the pins: `store`, the saved table, or `file`, the file. In both an edited pin starts the same warm-up, and flips once its
-        /// version is ready on the whole subset.
+        /// Which side owns pools, models, tenants and pins. `store`: what is saved in the state folder; the file fills it once, when it is empty.
+        /// `file`: the file, at each start and reload.
         truth: Truth = Truth::Store, TRUTH;
+        /// How much of the table's history is kept. A revision is forgotten when it is older than `keep` and more than `revisions` have come after it.
+        history: History = History::default(), form::<History>();
+        /// How a changed pin comes into force, where the change does not say so itself.
+        rollouts: Rollouts = Rollouts::default(), form::<Rollouts>();
         /// How a request proves which tenant it is. Left out: every request is refused.
         auth: Option<AuthForm> = None, Optional(form::<AuthForm>());
         /// Bounds on what one client, one connection or one request may take.
@@ -45,8 +50,18 @@ section! {
         loads: FleetLoads = FleetLoads::default(), form::<FleetLoads>();
         /// What the metrics page shows.
         metrics: Metrics = Metrics::default(), form::<Metrics>();
+        /// The record of which version gave which answer, in a chain of hashes.
+        audit: Audit = Audit::default(), form::<Audit>();
+        /// The decisions of the last requests, kept in memory for who asks.
+        receipts: Receipts = Receipts::default(), form::<Receipts>();
         /// What is logged and how.
         log: Log = Log::default(), form::<Log>();
+        /// Where the control planes of a fleet keep the truth: for `holdfast control`.
+        store: Option<StoreSection> = None, Optional(form::<StoreSection>());
+        /// Makes this the file of `holdfast control`: a control plane for gateways elsewhere.
+        control: Option<ControlSection> = None, Optional(form::<ControlSection>());
+        /// Makes this the file of `holdfast gateway`: a gateway that follows control planes elsewhere.
+        gateway: Option<GatewaySection> = None, Optional(form::<GatewaySection>());
         /// Groups of replicas.
         pools: Vec<PoolForm> = Vec::new(), List { item: form::<PoolForm>(), least: 0 };
         /// The catalogue.
@@ -87,6 +102,8 @@ section! {
         memory: MemoryPolicy = MemoryPolicy::Overcommit, MEMORY_POLICY;
         /// A version that is evicted and loaded again within this time counts as thrashing.
         thrash_window: Duration = secs(60), millis_to(0, DAY);
+        /// How long a replica that leaves the subset of a pinned version goes on serving it until one of the subset holds it. Zero: not at all.
+        drain: Duration = secs(60), millis_to(0, DAY);
         /// Second attempts.
         retries: Retries = Retries::default(), form::<Retries>();
         /// The model servers.

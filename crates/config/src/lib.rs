@@ -12,13 +12,16 @@
 //! decide whether pins fit into memory; that is a question for the placement of a whole fleet.
 
 mod check;
+mod check_fleet;
 mod check_models;
 mod check_pools;
 mod check_tenants;
 mod compound;
 mod env;
 mod fault;
+mod fleet;
 mod forms;
+mod frame;
 mod kind;
 mod model;
 mod number;
@@ -39,6 +42,8 @@ use std::io;
 
 pub use env::PREFIX as ENVIRONMENT_PREFIX;
 pub use fault::{Fault, Faults, MAX_LISTED};
+pub use fleet::*;
+pub use frame::{Frame, ReadFile};
 pub use model::*;
 pub use pool::*;
 pub use resources::{ResourceKind, Resources, Split, assemble, split};

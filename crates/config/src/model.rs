@@ -7,8 +7,11 @@ use std::path::PathBuf;
 
 use holdfast_types::{Bytes, ModelName, PoolName, TenantId, Version};
 
+use crate::fleet::{ControlSection, GatewaySection, Role, StoreSection};
 use crate::pool::{Digest, Pool};
-use crate::settings::{Auth, FleetLoads, Limits, Listen, Log, Metrics, Timeouts, Truth};
+use crate::settings::{
+    Audit, Auth, FleetLoads, History, Limits, Listen, Log, Metrics, Receipts, Rollouts, Timeouts, Truth,
+};
 use crate::stamps::Stamps;
 
 /// A whole configuration.
@@ -22,6 +25,10 @@ pub struct Config {
     pub state: PathBuf,
     /// Which side owns the pins.
     pub truth: Truth,
+    /// How much of the history is kept.
+    pub history: History,
+    /// How changed pins come into force.
+    pub rollouts: Rollouts,
     /// None: every request is refused.
     pub auth: Option<Auth>,
     /// Bounds.
@@ -34,8 +41,18 @@ pub struct Config {
     pub loads: FleetLoads,
     /// Metrics.
     pub metrics: Metrics,
+    /// The audit log.
+    pub audit: Audit,
+    /// Receipts.
+    pub receipts: Receipts,
     /// Logs.
     pub log: Log,
+    /// The fleet's store. Always there in the file of a control plane, never in others.
+    pub store: Option<StoreSection>,
+    /// What a control plane is to its gateways.
+    pub control: Option<ControlSection>,
+    /// Whom a gateway follows.
+    pub gateway: Option<GatewaySection>,
     /// In the file's order; names unique, also when case is ignored.
     pub pools: Vec<Pool>,
     /// In the file's order; names unique, also when case is ignored.
@@ -52,17 +69,42 @@ impl Default for Config {
             workers: None,
             state: PathBuf::from("./holdfast-data"),
             truth: Truth::default(),
+            history: History::default(),
+            rollouts: Rollouts::default(),
             auth: None,
             limits: Limits::default(),
             timeouts: Timeouts::default(),
             stamps: Stamps::ALL,
             loads: FleetLoads::default(),
             metrics: Metrics::default(),
+            audit: Audit::default(),
+            receipts: Receipts::default(),
             log: Log::default(),
+            store: None,
+            control: None,
+            gateway: None,
             pools: Vec::new(),
             models: Vec::new(),
             tenants: Vec::new(),
         }
+    }
+}
+
+impl Config {
+    /// What the file is for.
+    #[must_use]
+    pub const fn role(&self) -> Role {
+        match (&self.control, &self.gateway) {
+            (Some(_), _) => Role::Control,
+            (None, Some(_)) => Role::Gateway,
+            (None, None) => Role::Serve,
+        }
+    }
+
+    /// Where the audit log is.
+    #[must_use]
+    pub fn audit_folder(&self) -> PathBuf {
+        self.audit.folder.clone().unwrap_or_else(|| self.state.join("audit"))
     }
 }
 

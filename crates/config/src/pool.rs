@@ -35,6 +35,8 @@ pub struct Pool {
     pub memory: MemoryPolicy,
     /// A version that is evicted and loaded again within this time counts as thrashing.
     pub thrash_window: Duration,
+    /// How long a replica goes on serving a pinned version whose subset it has left, if no replica of the subset holds it before.
+    pub drain: Duration,
     /// Second attempts.
     pub retries: Retries,
     /// At least one; names unique in the pool, also when case is ignored; at least one weight is above zero.

@@ -4,15 +4,15 @@
 //! resource's content is JSON with sorted keys and what the file says, defaults left out. [`split`] and [`assemble`] are inverse: what is
 //! assembled reads as the configuration that was split, but for the order in which things are listed, which decides nothing.
 //!
-//! Overrides of the environment are not in it: they belong to a process and not to the table.
+//! Overrides of the environment are in it, as if the file said what they say.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Number, Value as Json};
 
 use crate::fault::{Faults, Sink};
-use crate::tree::{self, Node, Style, Value, is_null};
-use crate::{Loaded, Source, load};
+use crate::tree::{self, Key, Node, Style, Value, is_null};
+use crate::{Loaded, Source, env, load};
 
 /// What a resource is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -29,11 +29,15 @@ pub enum ResourceKind {
     Tenant,
     /// A tenant's pin of a model; its name is `TENANT/MODEL`, its content the version.
     Pin,
+    /// A share of a pin's traffic that goes to another version; its name is the pin's, its content `{"version": .., "percent": ..}`. Only in
+    /// tables in force: no file says it, and [`assemble`] passes it over.
+    Split,
 }
 
 impl ResourceKind {
     /// All of them, owners before what they own.
-    pub const ALL: [Self; 6] = [Self::Pool, Self::Replica, Self::Model, Self::Version, Self::Tenant, Self::Pin];
+    pub const ALL: [Self; 7] =
+        [Self::Pool, Self::Replica, Self::Model, Self::Version, Self::Tenant, Self::Pin, Self::Split];
 
     /// The word for it in stores, listings and URLs.
     #[must_use]
@@ -45,6 +49,7 @@ impl ResourceKind {
             Self::Version => "version",
             Self::Tenant => "tenant",
             Self::Pin => "pin",
+            Self::Split => "split",
         }
     }
 
@@ -76,7 +81,11 @@ pub struct Split {
 pub fn split(source: &Source<'_>) -> Result<Split, Faults> {
     let loaded = load(source)?;
     let mut unheard = Sink::new(source.name, source.text, &[]);
-    let file = tree::parse(source.text, &mut unheard).map_or(Json::Null, |tree| json(&tree));
+    let tree = tree::parse(source.text, &mut unheard).map(|mut tree| {
+        env::apply(&mut tree, source.environment, &mut unheard);
+        tree
+    });
+    let file = tree.map_or(Json::Null, |tree| json(&tree, false));
     let Json::Object(mut rest) = file else { return Ok(Split { loaded, resources: Resources::new(), rest: file }) };
     let mut resources = Resources::new();
     for (section, owner) in SECTIONS {
@@ -191,16 +200,23 @@ fn items(list: Option<Json>) -> Vec<Json> {
     if let Some(Json::Array(items)) = list { items } else { Vec::new() }
 }
 
-/// The value as JSON. What YAML reads as a number, a truth value or null is one here too; all else is text.
-fn json(node: &Node<'_>) -> Json {
+/// The value as JSON. What YAML reads as a number, a truth value or null is one here too; all else is text. The environment knows no quotes:
+/// what it says is text where only text can be meant (`versions`), and read as YAML elsewhere.
+fn json(node: &Node<'_>, versions: bool) -> Json {
     match &node.value {
         Value::Reported => Json::Null,
-        Value::List(items) => Json::Array(items.iter().map(json).collect()),
+        Value::List(items) => Json::Array(items.iter().map(|item| json(item, versions)).collect()),
         Value::Map(entries) => {
-            Json::Object(entries.iter().map(|(key, value)| (key.text.to_string(), json(value))).collect())
+            let value = |(key, value): &(Key<'_>, Node<'_>)| {
+                let name = key.text.to_string();
+                let json = json(value, versions || matches!(&*name, "version" | "pins"));
+                (name, json)
+            };
+            Json::Object(entries.iter().map(value).collect())
         }
-        Value::Scalar(text, Style::Plain) => plain(text),
-        Value::Scalar(text, Style::Quoted | Style::Environment) => Json::String(text.to_string()),
+        Value::Scalar(text, Style::Quoted) => Json::String(text.to_string()),
+        Value::Scalar(text, Style::Environment) if versions => Json::String(text.to_string()),
+        Value::Scalar(text, Style::Plain | Style::Environment) => plain(text),
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use holdfast_types::Bytes;
 
 use crate::compound::Optional;
-use crate::kind::Choice;
+use crate::kind::{Choice, Flag};
 use crate::number::{Count, Positive};
 use crate::section::section;
 use crate::special::AdminKind;
@@ -32,18 +32,20 @@ section! {
     pub struct Admin {
         /// Where it listens.
         address: SocketAddr = loopback(7401), ADDRESS;
-        /// A file with the bearer token that callers must show, at least 16 characters. Must be there when the address is not loopback.
+        /// A file with the bearer token that callers must show, at least 16 characters. One of the two files must be there when the address is not loopback.
         token_file: Option<PathBuf> = None, Optional(PATH);
+        /// A file with tokens of several callers, a line `NAME ROLE TOKEN` each; the roles are `viewer`, `operator` and `admin`.
+        tokens_file: Option<PathBuf> = None, Optional(PATH);
     }
 }
 
-/// Which side owns the pins.
+/// Which side owns what routes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Truth {
-    /// The saved table; an edit of the file is taken in as a change of it.
+    /// The store, which the file fills once.
     #[default]
     Store,
-    /// The file: it says what the pins should be.
+    /// The file: it is taken in at each start and reload.
     File,
 }
 
@@ -113,10 +115,66 @@ section! {
 }
 
 section! {
+    /// How much of the table's history is kept. A revision is forgotten when it is older than `keep` and more than `revisions` have come after it.
+    pub struct History {
+        /// Revisions younger than this are kept.
+        keep: Duration = secs(90 * 86_400), millis_to(0, 10_000 * DAY);
+        /// The last so many revisions are kept.
+        revisions: u32 = 10_000, Count { least: 1, most: 100_000_000 };
+    }
+}
+
+section! {
+    /// How a changed pin comes into force, where the change does not say so itself.
+    pub struct Rollouts {
+        /// Loads of one roll-out at a time, one on each replica.
+        loads: u32 = 8, Count { least: 1, most: 10_000 };
+        /// Loads that may fail in a row on one replica before the roll-out fails, with the server's words.
+        tries: u32 = 3, Count { least: 1, most: 1_000 };
+        /// A load that is not done by then has failed.
+        load: Duration = secs(360), millis_to(1_000, DAY);
+        /// The whole subset holds the new version by then, or the roll-out fails.
+        warm: Duration = secs(1_200), millis_to(1_000, 30 * DAY);
+        /// All live gateways are prepared by then, or the flip fails.
+        prepare: Duration = secs(60), millis_to(1_000, DAY);
+        /// An alarm is raised when requests of the old version still run after this time.
+        drain: Duration = secs(600), millis_to(1_000, 30 * DAY);
+        /// The old version is kept so long after its last request, for a revert without a load.
+        retain: Duration = secs(3_600), millis_to(0, 365 * DAY);
+    }
+}
+
+section! {
     /// What the metrics page shows.
     pub struct Metrics {
         /// Most tenants shown by name; the others share the label `other`.
         tenants: u32 = 1_000, Count { least: 0, most: 100_000 };
+    }
+}
+
+section! {
+    /// The record of which version gave which answer, in a chain of hashes.
+    pub struct Audit {
+        /// Whether there is a record for each answer of a model server.
+        enabled: bool = true, Flag;
+        /// Where its files are, for this gateway alone. Left out: the folder `audit` in `state`.
+        folder: Option<PathBuf> = None, Optional(PATH);
+        /// A file that has this size, and one of another day (UTC), is followed by the next.
+        max_file_size: Bytes = Bytes(64 * MIB), size(4 * KIB, 4 * GIB);
+        /// How long records are kept, if there is room.
+        retention: Duration = secs(90 * DAY / 1_000), millis_to(HOUR, 3_650 * DAY);
+        /// Most bytes of all files, at least twice `max_file_size`: over it the oldest files are removed, whatever their age.
+        max_total_size: Bytes = Bytes(8 * GIB), size(8 * KIB, 1_024 * TIB);
+        /// Most records of one worker that wait to be written, with up to 8 KiB each. One that finds no place is lost, counted and recorded.
+        queue: u32 = 4_096, Count { least: 1, most: 1_000_000 };
+    }
+}
+
+section! {
+    /// The decisions of the last requests, kept in memory for who asks.
+    pub struct Receipts {
+        /// How many are kept in all, in equal parts for the workers, at about 700 bytes each. Zero: none.
+        keep: u32 = 10_000, Count { least: 0, most: 1_000_000 };
     }
 }
 

@@ -18,12 +18,22 @@ pub enum Stamp {
     RequestId,
     /// `x-holdfast-experiment`
     Experiment,
+    /// `x-holdfast-stale`
+    Stale,
 }
 
 impl Stamp {
     /// All stamps, in the order of their discriminants.
-    pub const ALL: [Self; 7] =
-        [Self::Model, Self::Version, Self::Revision, Self::Reason, Self::Replica, Self::RequestId, Self::Experiment];
+    pub const ALL: [Self; 8] = [
+        Self::Model,
+        Self::Version,
+        Self::Revision,
+        Self::Reason,
+        Self::Replica,
+        Self::RequestId,
+        Self::Experiment,
+        Self::Stale,
+    ];
 
     /// The stamp's name in the configuration; the header is `x-holdfast-` and this.
     #[must_use]
@@ -36,6 +46,7 @@ impl Stamp {
             Self::Replica => "replica",
             Self::RequestId => "request-id",
             Self::Experiment => "experiment",
+            Self::Stale => "stale",
         }
     }
 }
@@ -48,7 +59,7 @@ impl Stamps {
     /// No stamps.
     pub const NONE: Self = Self(0);
     /// Every stamp: the default of a loopback data listener.
-    pub const ALL: Self = Self(0x7f);
+    pub const ALL: Self = Self(0xff);
 
     /// The set with one more stamp.
     #[must_use]

@@ -78,7 +78,7 @@ fn path(text: &str) -> Result<PathBuf, String> {
 }
 
 /// `http://host:port`: the port is never guessed, and there is no room for a credential, a path or a query.
-fn url(text: &str) -> Result<Endpoint, String> {
+pub(crate) fn url(text: &str) -> Result<Endpoint, String> {
     let rest = match text.split_once("://") {
         Some(("http", rest)) => rest,
         Some((scheme, _)) if scheme.chars().all(|c| c.is_ascii_alphanumeric()) => {
@@ -103,7 +103,7 @@ fn url(text: &str) -> Result<Endpoint, String> {
 }
 
 /// An IPv6 address in brackets, an IPv4 address, or a DNS name (RFC 1123, with the `_` that container names have).
-fn check_host(host: &str) -> Result<String, String> {
+pub(crate) fn check_host(host: &str) -> Result<String, String> {
     if let Some(inner) = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
         return inner
             .parse::<Ipv6Addr>()

@@ -107,6 +107,13 @@ golden! { numbers_sizes_times:
     "request: 30s" => "request: 0s": [(6, 22, "timeouts.request", "must be from 1ms to 1d", "")];
     "request: 30s" => "request: 400s": [(6, 22, "timeouts.request", "is more than request_max", "")];
     "request: 30s" => "request_max: 9s": [(6, 26, "timeouts.request_max", "is more than request_max", "")];
+    "truth: store" => "audit: { max_file_size: 1GiB, max_total_size: 1GiB }": [
+        (3, 47, "audit.max_total_size", "is less than twice max_file_size", ""),
+    ];
+    "truth: store" => "audit: { max_file_size: 4GiB, retention: 30m }": [
+        (3, 42, "audit.retention", "must be from 1h to 3650d", ""),
+    ];
+    "truth: store" => "audit: { max_total_size: 64MiB }": [(3, 26, "audit.max_total_size", "is less than twice", "")];
     "subset: 2" => "subset: 17": [(36, 27, "tenants[0].subset", "must be from 1 to 16", "")];
     "output: { y: 2 } }" => "output: { y: 2 }, tolerance: .inf }": [
         (31, 94, "models[0].versions[1].golden[0].tolerance", "finite number", ""),

@@ -100,3 +100,33 @@ proptest! {
         prop_assert_eq!(sorted(together(&split)), sorted(split.loaded.config));
     }
 }
+
+#[test]
+fn what_the_environment_overrides_is_taken_apart_as_overridden() {
+    let text = "pools:\n- {name: b, protocol: open-inference, residency: static, replicas: [{name: r, url: \"http://127.0.0.1:1\", holds: []}]}\n\
+                - {name: a, protocol: open-inference, residency: static, replicas: [{name: r, url: \"http://127.0.0.1:2\", holds: []}]}\n\
+                models:\n- {name: m, pool: b, versions: [{version: x}]}\n\
+                tenants:\n- {name: t, pins: {m: x}}\n";
+    let environment: Vec<_> = [
+        ("POOLS__0__REPLICAS__0__URL", "http://127.0.0.1:9"),
+        ("POOLS__0__REPLICAS__0__WEIGHT", "3"),
+        ("MODELS__0__VERSIONS__0__VERSION", "7"),
+        ("TENANTS__0__PINS__M", "7"),
+        ("LIMITS__BODY", "1MiB"),
+        ("LIMITS__WAITING", "5"),
+    ]
+    .map(|(name, value)| (format!("HOLDFAST__{name}"), value.to_owned()))
+    .into();
+    let source = Source { environment: &environment, ..Source::text("test.yaml", text) };
+    let taken = split(&source).unwrap();
+    let again = load(&Source::text("again", &assemble(&taken.rest, &taken.resources))).unwrap().config;
+    let (mut wanted, mut got) = (taken.loaded.config, again);
+    wanted.pools.sort_by(|a, b| a.name.cmp(&b.name));
+    got.pools.sort_by(|a, b| a.name.cmp(&b.name));
+    assert_eq!(got, wanted);
+    assert_eq!(
+        got.pools[1].replicas[0].endpoint.to_string(),
+        "127.0.0.1:9",
+        "the first in the file, not in the alphabet"
+    );
+}

@@ -14,7 +14,8 @@ pub(crate) fn run(tenants: usize, count: u32) {
     let names: Vec<String> = (0..ASKING).map(|at| format!("tenant-{}", at * (tenants / ASKING))).collect();
     crate::laps(count, |lap| {
         let tenant = &names[lap as usize % ASKING];
-        let decision = decide(&table, &Ask { tenant: black_box(tenant), model: "screen", version: None });
+        let decision =
+            decide(&table, &Ask { tenant: black_box(tenant), model: "screen", version: None, submission: b"" });
         assert!(black_box(decision).is_ok());
     });
 }

@@ -10,9 +10,13 @@ use std::time::Duration;
 
 use tokio::net::TcpListener;
 
-use holdfast_config::{Config, Source, load};
+use holdfast_config::{Frame, Source, split};
 use holdfast_gateway::Local;
-use holdfast_telemetry::{AccessLog, AccessOptions, AccessPolicy, AccessSink, GatewayMetrics, MetricsOptions};
+use holdfast_plane::{Table, View};
+use holdfast_telemetry::{
+    AccessLog, AccessOptions, AccessPolicy, AccessSink, AuditLog, AuditOptions, GatewayMetrics, MetricsOptions,
+};
+use holdfast_types::Revision;
 
 use crate::ping;
 
@@ -28,13 +32,29 @@ pub(crate) fn run(count: u32, fifo: &str) {
     let options =
         AccessOptions { policy: AccessPolicy::All, sink: AccessSink::File(fifo.into()), queue: 1 << 20, workers: 1 };
     let (access, _writer) = AccessLog::start(options, metrics.access_records_dropped.clone()).expect("the access log");
-    ping::block_on(|| listen(metrics, access, std::path::Path::new(fifo)), count);
+    let audit = AuditOptions {
+        // Its `lock` is a FIFO that nobody reads: the log's thread stands still before it has begun.
+        folder: std::path::Path::new(fifo).with_extension("audit"),
+        max_file_size: 1 << 26,
+        retention: Duration::from_secs(1 << 23),
+        max_total_size: 1 << 30,
+        queue: 1 << 20,
+        workers: 1,
+    };
+    let (audit, _audit_writer) = AuditLog::start(audit, metrics.audit.clone()).expect("the audit log");
+    ping::block_on(|| listen(metrics, access, audit, std::path::Path::new(fifo)), count);
 }
 
-async fn listen(metrics: Arc<GatewayMetrics>, access: AccessLog, fifo: &std::path::Path) -> SocketAddr {
+async fn listen(
+    metrics: Arc<GatewayMetrics>,
+    access: AccessLog,
+    audit: AuditLog,
+    fifo: &std::path::Path,
+) -> SocketAddr {
     let state = fifo.with_extension("state");
     let replicas = [ping::upstream(ping::FIRST).await, ping::upstream(ping::SECOND).await];
-    let local = Arc::new(Local::start(config(replicas, &state), metrics, access).expect("a gateway"));
+    let (view, frame) = config(replicas, &state);
+    let local = Arc::new(Local::start(&view, frame, metrics, access, audit).expect("a gateway"));
     // Both replicas are proved by then.
     tokio::time::sleep(Duration::from_secs(1)).await;
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a listener");
@@ -50,7 +70,7 @@ async fn listen(metrics: Arc<GatewayMetrics>, access: AccessLog, fifo: &std::pat
 }
 
 /// As in `scripts/bench/peers/holdfast.yaml`.
-fn config(replicas: [SocketAddr; 2], state: &std::path::Path) -> Config {
+fn config(replicas: [SocketAddr; 2], state: &std::path::Path) -> (View, Frame) {
     let holds = r#"holds: [{ model: m, version: "7" }]"#;
     let [r0, r1] = replicas;
     let tenants =
@@ -62,5 +82,7 @@ fn config(replicas: [SocketAddr; 2], state: &std::path::Path) -> Config {
          models:\n  - {{ name: m, pool: replicas, versions: [{{ version: \"7\" }}] }}\ntenants:\n{tenants}",
         state.display()
     );
-    load(&Source::text("counts.yaml", &text)).expect("the configuration is right").config
+    let taken = split(&Source::text("counts.yaml", &text)).expect("the configuration is right");
+    let table = Table { revision: Revision(1), entries: taken.resources.into(), ..Table::default() };
+    (View { table: Arc::new(table), ..View::default() }, Frame::new(taken.rest))
 }

@@ -64,7 +64,7 @@ fn main() {
         let names: Vec<String> = (0..4_096)
             .map(|i| format!("tenant-{}", (((i as f64 + 0.5) / 4_096.0).powi(4) * tenants as f64) as usize))
             .collect();
-        let ask = |name| Ask { tenant: name, model: "screen", version: None };
+        let ask = |name| Ask { tenant: name, model: "screen", version: None, submission: b"" };
         for name in &names {
             black_box(decide(&table, &ask(name)).is_ok());
         }

@@ -9,4 +9,6 @@ pub struct Ask<'a> {
     pub model: &'a str,
     /// The version that the client names, if it names one. An empty text is a fault, not an absence.
     pub version: Option<&'a str>,
+    /// What tells this submission from others, the same through its retries: decides on which side of a split pin it falls.
+    pub submission: &'a [u8],
 }

@@ -1,7 +1,9 @@
-//! The decision: which version judges a request. The order is explicit version, then pin; another version is never chosen in their place.
+//! The decision: which version judges a request. The order is explicit version, then pin; another version is never chosen in their place. A pin
+//! that is split between two versions chooses by the submission.
 
 use std::sync::Arc;
 
+use holdfast_placement::hash::{Purpose, stable_hash};
 use holdfast_types::{Failure, FailureKind, IdError, ModelName, Revision, Version};
 
 use crate::Ask;
@@ -63,7 +65,10 @@ pub fn decide<'s>(snapshot: &'s Snapshot, ask: &Ask<'_>) -> Result<Decision<'s>,
         return Err(ModelName::check(ask.model).map_or_else(Refusal::BadModel, |()| Refusal::UnknownModel));
     };
     let (slot, reason) = match ask.version {
-        None => (tenant.pin(model.index).ok_or(Refusal::NotPinned)?, Reason::Pin),
+        None => {
+            let slot = tenant.split(model.index).filter(|slot| lot(tenant.name.as_str(), ask) < slot.share);
+            (slot.or_else(|| tenant.pin(model.index)).ok_or(Refusal::NotPinned)?, Reason::Pin)
+        }
         Some(named) => {
             let version = model.version(named).map(|v| v.index);
             let slot = version.and_then(|version| tenant.slot(model.index, version));
@@ -74,4 +79,16 @@ pub fn decide<'s>(snapshot: &'s Snapshot, ask: &Ask<'_>) -> Result<Decision<'s>,
         }
     };
     Ok(Decision { route: snapshot.route(tenant, model, slot), reason, revision: snapshot.revision() })
+}
+
+/// The submission's place in the hundred parts of a split pin's traffic. Of a growing share, what was in it stays in it.
+fn lot(tenant: &str, ask: &Ask<'_>) -> u8 {
+    (stable_hash(Purpose::SplitLot, &[tenant.as_bytes(), ask.model.as_bytes(), ask.submission]) % 100) as u8
+}
+
+/// Whether a submission is among those of a pin's traffic that are copied: `share` of a thousand. The same in every process, independent of where a
+/// split sends it; of a growing share, what was in it stays in it.
+#[must_use]
+pub fn is_shadowed(tenant: &str, model: &str, submission: &[u8], share: u16) -> bool {
+    stable_hash(Purpose::ShadowLot, &[tenant.as_bytes(), model.as_bytes(), submission]) % 1000 < u64::from(share)
 }

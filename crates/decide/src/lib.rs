@@ -17,11 +17,11 @@ mod route;
 mod snapshot;
 
 pub use ask::Ask;
-pub use decision::{Decision, Refusal, decide};
+pub use decision::{Decision, Refusal, decide, is_shadowed};
 pub use explain::{Step, explain};
 pub use paged::{Keyed, Paged};
 pub use route::{Reason, Route, Unavailable};
 pub use snapshot::{
-    BuildError, Catalogue, ModelEntry, ModelInput, PinChange, PoolEntry, PoolInput, Snapshot, TableInput, TenantEntry,
-    TenantInput, VersionEntry,
+    BuildError, Catalogue, ModelEntry, ModelInput, PinChange, PoolEntry, PoolInput, Snapshot, Split, TableInput,
+    TenantEntry, TenantInput, VersionEntry,
 };

@@ -143,6 +143,8 @@ pub(crate) struct Slot {
     pinned: bool,
     /// Allowed beside the pin, so that it stays when the pin moves away.
     allowed: bool,
+    /// Percent of the pin's traffic that goes here instead.
+    pub(crate) share: u8,
     route: OnceLock<Arc<Route>>,
 }
 
@@ -155,11 +157,21 @@ pub struct TenantEntry {
     pub subset: u8,
     unavailable: Unavailable,
     slots: Box<[Slot]>,
+    /// Some slot has a share.
+    has_splits: bool,
 }
 
 impl TenantEntry {
     pub(crate) fn pin(&self, model: u32) -> Option<&Slot> {
         self.slots.iter().find(|s| s.pinned && s.model == model)
+    }
+
+    /// Where a share of the pin's traffic goes.
+    pub(crate) fn split(&self, model: u32) -> Option<&Slot> {
+        if !self.has_splits {
+            return None;
+        }
+        self.slots.iter().find(|s| s.share > 0 && s.model == model)
     }
 
     pub(crate) fn slot(&self, model: u32, version: u32) -> Option<&Slot> {
@@ -190,6 +202,19 @@ pub struct PinChange {
     pub model: ModelName,
     /// To which version.
     pub version: Version,
+}
+
+/// A share of a pin's traffic that goes to another version.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Split {
+    /// Whose.
+    pub tenant: TenantId,
+    /// Of which model.
+    pub model: ModelName,
+    /// The other version.
+    pub version: Version,
+    /// How much of it, in percent: 0 to 99.
+    pub percent: u8,
 }
 
 /// One routing table under one revision. Cheap to clone.
@@ -225,14 +250,33 @@ impl Snapshot {
     /// # Errors
     /// [`BuildError::NoVersion`]; nothing is changed then.
     pub fn with_pins(&self, revision: Revision, changes: &[PinChange]) -> Result<Self, BuildError> {
+        let changes = changes.iter().map(|c| (&c.tenant, &c.model, &c.version, repin as fn(&mut _, _, _, _), 0));
+        self.with_changes(revision, changes)
+    }
+
+    /// The same table with shares of some pins' traffic on other versions; each takes the place of the pin's split before, and 0 percent ends it.
+    ///
+    /// # Errors
+    /// [`BuildError::NoVersion`]; nothing is changed then.
+    pub fn with_splits(&self, splits: &[Split]) -> Result<Self, BuildError> {
+        let changes =
+            splits.iter().map(|s| (&s.tenant, &s.model, &s.version, resplit as fn(&mut _, _, _, _), s.percent.min(99)));
+        self.with_changes(self.revision, changes)
+    }
+
+    fn with_changes<'c>(
+        &self,
+        revision: Revision,
+        changes: impl Iterator<Item = (&'c TenantId, &'c ModelName, &'c Version, fn(&mut TenantEntry, u32, u32, u8), u8)>,
+    ) -> Result<Self, BuildError> {
         let mut changed: std::collections::BTreeMap<TenantId, TenantEntry> = std::collections::BTreeMap::new();
-        for change in changes {
-            let error = || BuildError::NoVersion(change.tenant.clone(), change.model.clone(), change.version.clone());
-            let model = self.model(change.model.as_str()).ok_or_else(error)?;
-            let version = model.version(change.version.as_str()).ok_or_else(error)?;
-            let current = self.tenants.get(change.tenant.as_str()).ok_or_else(error)?;
-            let entry = changed.entry(change.tenant.clone()).or_insert_with(|| (**current).clone());
-            repin(entry, model.index, version.index);
+        for (tenant, name, version, change, percent) in changes {
+            let error = || BuildError::NoVersion(tenant.clone(), name.clone(), version.clone());
+            let model = self.model(name.as_str()).ok_or_else(error)?;
+            let version = model.version(version.as_str()).ok_or_else(error)?;
+            let current = self.tenants.get(tenant.as_str()).ok_or_else(error)?;
+            let entry = changed.entry(tenant.clone()).or_insert_with(|| (**current).clone());
+            change(entry, model.index, version.index, percent);
         }
         let tenants = self.tenants.replaced(changed.into_values().map(Arc::new));
         Ok(Self { revision, catalogue: self.catalogue.clone(), tenants })
@@ -284,6 +328,17 @@ impl Snapshot {
         tenant.slots.iter().filter(|slot| slot.pinned).filter_map(|slot| {
             let model = self.catalogue.by_index.get(slot.model as usize)?;
             Some((&**model, model.versions.get(slot.version as usize)?))
+        })
+    }
+
+    /// The tenant's split pins: model, the other version, its share in percent.
+    pub fn splits<'s>(
+        &'s self,
+        tenant: &'s TenantEntry,
+    ) -> impl Iterator<Item = (&'s ModelEntry, &'s VersionEntry, u8)> {
+        tenant.slots.iter().filter(|slot| slot.share > 0).filter_map(|slot| {
+            let model = self.catalogue.by_index.get(slot.model as usize)?;
+            Some((&**model, model.versions.get(slot.version as usize)?, slot.share))
         })
     }
 
@@ -363,22 +418,46 @@ fn tenant_entry(catalogue: &Catalogue, input: TenantInput) -> Result<Arc<TenantE
             .ok_or_else(|| BuildError::NoVersion(input.name.clone(), model.clone(), version.clone()))?;
         match slots.iter_mut().find(|s| s.model == m && s.version == v) {
             Some(slot) => slot.allowed |= !pinned,
-            None => slots.push(Slot { model: m, version: v, pinned, allowed: !pinned, route: OnceLock::new() }),
+            None => {
+                slots.push(Slot { model: m, version: v, pinned, allowed: !pinned, share: 0, route: OnceLock::new() });
+            }
         }
     }
     let TenantInput { name, subset, unavailable, .. } = input;
-    Ok(Arc::new(TenantEntry { name, subset: subset.max(1), unavailable, slots: slots.into_boxed_slice() }))
+    Ok(Arc::new(TenantEntry {
+        name,
+        subset: subset.max(1),
+        unavailable,
+        slots: slots.into_boxed_slice(),
+        has_splits: false,
+    }))
 }
 
-/// Moves the pin. The old version stays nameable only if it is allowed on its own. Routes already made are kept.
-fn repin(tenant: &mut TenantEntry, model: u32, version: u32) {
+/// Moves the pin, all of its traffic. The old version stays nameable only if it is allowed on its own. Routes already made are kept.
+fn repin(tenant: &mut TenantEntry, model: u32, version: u32, _: u8) {
     let mut slots: Vec<Slot> = std::mem::take(&mut tenant.slots).into_vec();
     for slot in slots.iter_mut().filter(|s| s.model == model) {
         slot.pinned = slot.version == version;
+        slot.share = 0;
     }
     slots.retain(|s| s.pinned || s.allowed);
     if !slots.iter().any(|s| s.pinned && s.model == model) {
-        slots.push(Slot { model, version, pinned: true, allowed: false, route: OnceLock::new() });
+        slots.push(Slot { model, version, pinned: true, allowed: false, share: 0, route: OnceLock::new() });
     }
+    tenant.has_splits = slots.iter().any(|s| s.share > 0);
+    tenant.slots = slots.into_boxed_slice();
+}
+
+/// Gives a version a share of the pin's traffic, instead of what had one before.
+fn resplit(tenant: &mut TenantEntry, model: u32, version: u32, percent: u8) {
+    let mut slots: Vec<Slot> = std::mem::take(&mut tenant.slots).into_vec();
+    for slot in slots.iter_mut().filter(|s| s.model == model) {
+        slot.share = if slot.version == version && !slot.pinned { percent } else { 0 };
+    }
+    slots.retain(|s| s.pinned || s.allowed || s.share > 0);
+    if percent > 0 && !slots.iter().any(|s| s.model == model && s.version == version) {
+        slots.push(Slot { model, version, pinned: false, allowed: false, share: percent, route: OnceLock::new() });
+    }
+    tenant.has_splits = slots.iter().any(|s| s.share > 0);
     tenant.slots = slots.into_boxed_slice();
 }

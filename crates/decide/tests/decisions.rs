@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use holdfast_decide::{
-    Ask, BuildError, ModelInput, PinChange, PoolInput, Reason, Refusal, Snapshot, TableInput, TenantInput, Unavailable,
-    decide, explain,
+    Ask, BuildError, ModelInput, PinChange, PoolInput, Reason, Refusal, Snapshot, Split, TableInput, TenantInput,
+    Unavailable, decide, explain, is_shadowed,
 };
 use holdfast_types::{IdError, ModelName, PoolName, ReplicaName, Revision, TenantId, Version, Weight};
 
@@ -84,14 +84,14 @@ fn facts_to_decisions() {
         ("nobody", "nothing", Some("latest"), Err(Refusal::UnknownTenant)),
     ];
     for (tenant, model, version, want) in rows {
-        let decided = decide(&table, &Ask { tenant, model, version });
+        let decided = decide(&table, &Ask { tenant, model, version, submission: b"" });
         let got = decided.map(|d| (d.route.version.as_str(), d.reason));
         assert_eq!(got, want, "{tenant} {model} {version:?}");
         if let Ok(decision) = decided {
             assert_eq!((decision.revision, &*decision.route.upstream_version), (Revision(7), ""));
             assert_eq!(&*decision.route.upstream_model, format!("{model}-{}", decision.route.version));
         }
-        let (steps, explained) = explain(&table, &Ask { tenant, model, version });
+        let (steps, explained) = explain(&table, &Ask { tenant, model, version, submission: b"" });
         assert_eq!(explained.map(|d| d.route.version.as_str()), want.map(|(v, _)| v));
         assert!(!steps.is_empty());
     }
@@ -120,7 +120,7 @@ fn a_route_has_the_subset_and_spares_and_every_part_of_the_key_moves_it() {
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let table = Snapshot::build(Revision(1), input(&names)).unwrap();
     let route = |tenant, version| {
-        let ask = Ask { tenant, model: "screen", version: Some(version) };
+        let ask = Ask { tenant, model: "screen", version: Some(version), submission: b"" };
         decide(&table, &ask).map(|d| d.route.clone()).unwrap()
     };
     let first = route("acme", "1");
@@ -128,14 +128,14 @@ fn a_route_has_the_subset_and_spares_and_every_part_of_the_key_moves_it() {
     assert_ne!(first.order, route("acme", "2").order, "another version is another key");
     assert_ne!(route("acme", "2").order[..4], route("globex", "2").order[..4], "another tenant is another key");
     let again = Snapshot::build(Revision(9), input(&names.iter().rev().copied().collect::<Vec<_>>())).unwrap();
-    let ask = Ask { tenant: "acme", model: "screen", version: None };
+    let ask = Ask { tenant: "acme", model: "screen", version: None, submission: b"" };
     assert_eq!(decide(&again, &ask).unwrap().route.order, first.order, "the order of listing changes nothing");
 }
 
 #[test]
 fn a_changed_pin_is_the_next_table_and_touches_nothing_else() {
     let old = table();
-    let ask = |tenant| Ask { tenant, model: "screen", version: None };
+    let ask = |tenant| Ask { tenant, model: "screen", version: None, submission: b"" };
     let kept = decide(&old, &ask("globex")).unwrap().route.clone();
     let change =
         |v: &str| PinChange { tenant: TenantId::parse("acme").unwrap(), model: model("screen"), version: version(v) };
@@ -163,4 +163,82 @@ fn parts_that_do_not_fit_are_refused() {
     let mut dangling = input(&["r1"]);
     dangling.tenants.push(tenant("x", 1, &[("screen", "77")], &[]));
     assert!(matches!(Snapshot::build(Revision(1), dangling), Err(BuildError::NoVersion(..))));
+}
+
+#[test]
+fn a_split_pin_sends_its_share_elsewhere_and_a_growing_one_keeps_whom_it_had() {
+    let (tenant, model) = (TenantId::parse("acme").unwrap(), ModelName::parse("screen").unwrap());
+    let version = |v| Version::parse(v).unwrap();
+    let table = table();
+    let split = |percent| {
+        let split = Split { tenant: tenant.clone(), model: model.clone(), version: version("2"), percent };
+        table.with_splits(&[split]).unwrap()
+    };
+    let to_new = |table: &Snapshot| -> Vec<bool> {
+        let ids: Vec<String> = (0..4_000).map(|n| format!("order-{n}")).collect();
+        let new = |id: &String| {
+            let ask = Ask { tenant: "acme", model: "screen", version: None, submission: id.as_bytes() };
+            decide(table, &ask).unwrap().route.version == version("2")
+        };
+        ids.iter().map(new).collect()
+    };
+    let mut before = to_new(&split(0));
+    assert!(before.iter().all(|new| !new));
+    for percent in [1, 10, 50, 99] {
+        let now = to_new(&split(percent));
+        let share = now.iter().filter(|new| **new).count() * 100 / 4_000;
+        assert!(share.abs_diff(usize::from(percent)) <= 2, "{share} of {percent}");
+        assert!(before.iter().zip(&now).all(|(before, now)| *now || !before), "who was in it stays in it");
+        before = now;
+    }
+    let table = split(10);
+    let entry = table.tenant("acme").unwrap();
+    assert_eq!(
+        table.splits(entry).map(|(m, v, p)| (m.name.as_str(), v.version.as_str(), p)).collect::<Vec<_>>(),
+        [("screen", "2", 10)]
+    );
+    assert_eq!(
+        table.pins(entry).filter(|(m, _)| m.name == model).map(|(_, v)| v.version.as_str()).collect::<Vec<_>>(),
+        ["1"]
+    );
+    // The whole ends the split, and so does nothing.
+    let change = PinChange { tenant: tenant.clone(), model: model.clone(), version: version("2") };
+    let whole = table.with_pins(Revision(9), &[change]).unwrap();
+    assert!(to_new(&whole).iter().all(|new| *new) && whole.splits(whole.tenant("acme").unwrap()).next().is_none());
+    let back = Split { tenant, model, version: version("2"), percent: 0 };
+    let none = table.with_splits(&[back]).unwrap();
+    assert!(to_new(&none).iter().all(|new| !new) && none.splits(none.tenant("acme").unwrap()).next().is_none());
+}
+
+#[test]
+fn a_share_of_the_submissions_is_copied_always_the_same_ones() {
+    let ids: Vec<String> = (0..20_000).map(|n| format!("order-{n}")).collect();
+    let copied = |tenant: &str, model: &str, share| -> Vec<bool> {
+        ids.iter().map(|id| is_shadowed(tenant, model, id.as_bytes(), share)).collect()
+    };
+    let mut before = copied("acme", "screen", 0);
+    assert!(before.iter().all(|copied| !copied));
+    for share in [1, 10, 250, 999, 1000] {
+        let now = copied("acme", "screen", share);
+        let seen = now.iter().filter(|copied| **copied).count() * 1000 / ids.len();
+        assert!(seen.abs_diff(usize::from(share)) <= 10, "{seen} of {share}");
+        assert!(before.iter().zip(&now).all(|(before, now)| *now || !before), "who was in it stays in it");
+        before = now;
+    }
+    assert!(before.iter().all(|copied| *copied), "all of a thousand are all");
+    let half = copied("acme", "screen", 500);
+    for other in [copied("globex", "screen", 500), copied("acme", "rank", 500)] {
+        let same = half.iter().zip(&other).filter(|(a, b)| a == b).count();
+        assert!(same.abs_diff(ids.len() / 2) < ids.len() / 20, "{same}: other keys choose on their own");
+    }
+    // A split and a copy choose on their own, too: half of those that a split sends elsewhere are copied, and half of the others.
+    let split =
+        Split { tenant: TenantId::parse("acme").unwrap(), model: model("screen"), version: version("2"), percent: 50 };
+    let table = table().with_splits(&[split]).unwrap();
+    let elsewhere = |id: &String| {
+        let ask = Ask { tenant: "acme", model: "screen", version: None, submission: id.as_bytes() };
+        decide(&table, &ask).unwrap().route.version == version("2")
+    };
+    let both = ids.iter().zip(&half).filter(|(id, copied)| **copied && elsewhere(id)).count();
+    assert!(both.abs_diff(ids.len() / 4) < ids.len() / 40, "{both}");
 }

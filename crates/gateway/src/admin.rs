@@ -1,13 +1,16 @@
-//! The admin port: metrics, the table, the replicas, explanations, usage, alarms. It answers people and scrapers; it changes nothing.
+//! The admin port: metrics, the table, the replicas, explanations, usage, alarms, receipts. It answers people and scrapers; what
+//! changes things is the control plane's, which is asked for every other path.
 
 use std::convert::Infallible;
+use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
-use http::{HeaderValue, Method, Request, Response, StatusCode};
-use http_body_util::Full;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -19,8 +22,9 @@ use holdfast_placement::residency::{ReplicaReport, Report, State};
 use holdfast_telemetry::{Clock, Collected, Registry, Sink};
 use holdfast_types::{Mono, TenantId};
 
-use crate::explain::explanation;
+use crate::explain::{explanation, splits};
 use crate::probes;
+use crate::receipts;
 use crate::server::Gateway;
 use crate::table::PendingPin;
 
@@ -29,23 +33,29 @@ const CONNECTIONS: usize = 256;
 /// Most entries of one page of a listing.
 const PAGE: usize = 1000;
 
-type Answer = Response<Full<Bytes>>;
+/// What is answered on the admin port.
+pub type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
+
+/// Says whether who sends these fields may look; if not, what they are answered.
+pub type Access = Arc<dyn Fn(&HeaderMap) -> Result<(), Box<Answer>> + Send + Sync>;
+
+/// Answers what this crate does not know: the resources of the control plane.
+pub type Also = Arc<dyn Fn(Request<Incoming>) -> Pin<Box<dyn Future<Output = Answer> + Send>> + Send + Sync>;
 
 /// Serves the admin port until the process ends.
-pub async fn listen(gateway: Arc<Gateway>, listener: Listener, token: Option<String>, tasks: Tasks) {
-    let token = token.map(Arc::<str>::from);
+pub async fn listen(gateway: Arc<Gateway>, listener: Listener, access: Access, also: Option<Also>, tasks: Tasks) {
     let places = Arc::new(tokio::sync::Semaphore::new(CONNECTIONS));
     let connections = gateway.metrics.connections.get(["admin"]);
     loop {
         let (stream, _) = listener.accept().await;
         // Over the bound a connection is closed at once.
         let Ok(place) = places.clone().try_acquire_owned() else { continue };
-        let (gateway, token, counted) = (gateway.clone(), token.clone(), connections.track());
+        let (gateway, access, also, counted) = (gateway.clone(), access.clone(), also.clone(), connections.track());
         tasks.spawn(async move {
             let _held = (place, counted);
             let service = service_fn(move |request: Request<Incoming>| {
-                let (gateway, token) = (gateway.clone(), token.clone());
-                async move { Ok::<_, Infallible>(route(&gateway, token.as_deref(), request).await) }
+                let (gateway, access, also) = (gateway.clone(), access.clone(), also.clone());
+                async move { Ok::<_, Infallible>(route(&gateway, &access, also, request).await) }
             });
             let mut builder = http1::Builder::new();
             builder.timer(TokioTimer::new()).header_read_timeout(Duration::from_secs(30));
@@ -55,12 +65,15 @@ pub async fn listen(gateway: Arc<Gateway>, listener: Listener, token: Option<Str
     }
 }
 
-async fn route(gateway: &Arc<Gateway>, token: Option<&str>, request: Request<Incoming>) -> Answer {
+async fn route(gateway: &Arc<Gateway>, access: &Access, also: Option<Also>, request: Request<Incoming>) -> Answer {
     let path = request.uri().path();
-    if path != "/livez" && path != "/readyz" && path != "/healthz" && !is_allowed(&request, token) {
-        let mut answer = problem(StatusCode::UNAUTHORIZED, "a bearer token is needed here");
-        answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"holdfast admin\""));
-        return answer;
+    let own = OWN.contains(&path) || path.starts_with("/v1/receipts/");
+    if let Some(also) = also.filter(|_| !own) {
+        return also(request).await;
+    }
+    let open = matches!(path, "/livez" | "/readyz" | "/healthz");
+    if !open && let Err(refused) = access(request.headers()) {
+        return *refused;
     }
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         return problem(StatusCode::METHOD_NOT_ALLOWED, "this resource is read only");
@@ -78,28 +91,38 @@ async fn route(gateway: &Arc<Gateway>, token: Option<&str>, request: Request<Inc
         "/v1/alarms" => json_answer(StatusCode::OK, json!({ "alarms": gateway.driver.alarms.recent() }).to_string()),
         "/v1/usage" => json_answer(StatusCode::OK, usage(gateway, &query).to_string()),
         "/v1/explain" => explain(gateway, &query),
-        _ => problem(StatusCode::NOT_FOUND, "there is nothing at this path"),
+        "/v1/receipts" => receipts_page(gateway, &query),
+        _ => match path.strip_prefix("/v1/receipts/") {
+            Some(id) => receipt(gateway, id),
+            None => problem(StatusCode::NOT_FOUND, "there is nothing at this path"),
+        },
     }
 }
 
-/// Compares in a time that does not depend on where the texts differ.
-fn is_allowed(request: &Request<Incoming>, token: Option<&str>) -> bool {
-    let Some(token) = token else { return true };
-    let given = request.headers().get(AUTHORIZATION).and_then(|v| v.to_str().ok()).unwrap_or("");
-    let given = given.strip_prefix("Bearer ").unwrap_or("").as_bytes();
-    let differing = given.iter().zip(token.as_bytes()).fold(0, |d, (a, b)| d | (a ^ b));
-    given.len() == token.len() && differing == 0
-}
+/// The paths that this crate answers.
+const OWN: [&str; 10] = [
+    "/livez",
+    "/healthz",
+    "/readyz",
+    "/metrics",
+    "/v1/table",
+    "/v1/replicas",
+    "/v1/alarms",
+    "/v1/usage",
+    "/v1/explain",
+    "/v1/receipts",
+];
 
 fn json_answer(status: StatusCode, body: String) -> Answer {
-    let mut answer = Response::new(Full::new(Bytes::from(body)));
+    let mut answer = Response::new(Full::new(Bytes::from(body)).boxed_unsync());
     *answer.status_mut() = status;
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     answer
 }
 
 /// Problem details (RFC 9457).
-fn problem(status: StatusCode, detail: &str) -> Answer {
+#[must_use]
+pub fn problem(status: StatusCode, detail: &str) -> Answer {
     let title = status.canonical_reason().unwrap_or("error");
     let body = json!({ "type": "about:blank", "title": title, "status": status.as_u16(), "detail": detail });
     let mut answer = json_answer(status, body.to_string());
@@ -146,7 +169,7 @@ async fn metrics(gateway: &Arc<Gateway>) -> Answer {
     });
     match rendered.await {
         Ok(text) => {
-            let mut answer = Response::new(Full::new(Bytes::from(text)));
+            let mut answer = Response::new(Full::new(Bytes::from(text)).boxed_unsync());
             answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(Registry::CONTENT_TYPE));
             answer
         }
@@ -172,7 +195,7 @@ fn explain(gateway: &Gateway, query: &Query<'_>) -> Answer {
 
 /// `?after=TENANT&limit=N` pages through the pins.
 fn table(gateway: &Gateway, query: &Query<'_>) -> Value {
-    let status = gateway.tables.status();
+    let (status, waiting) = (gateway.tables.config_status(), gateway.tables.pending());
     let table = gateway.tables.load();
     let limit = query.get("limit").and_then(|l| l.parse().ok()).unwrap_or(PAGE).min(PAGE);
     let after = query.get("after").unwrap_or_default();
@@ -184,13 +207,20 @@ fn table(gateway: &Gateway, query: &Query<'_>) -> Value {
         let pins = table.snapshot.pins(tenant);
         let pins: serde_json::Map<_, _> =
             pins.map(|(model, v)| (model.name.to_string(), v.version.as_str().into())).collect();
-        json!({ "tenant": tenant.name.as_str(), "subset": tenant.subset, "pins": pins })
+        let mut row = json!({ "tenant": tenant.name.as_str(), "subset": tenant.subset, "pins": pins });
+        let splits: serde_json::Map<_, _> =
+            splits(&table.snapshot, tenant).map(|(model, split)| (model.name.to_string(), json!(split))).collect();
+        if !splits.is_empty() {
+            row["split"] = splits.into();
+        }
+        row
     });
-    let report = if status.pending.is_empty() { None } else { Some(gateway.driver.report()) };
-    let pending = status.pending.iter().map(|p| {
+    let report = if waiting.is_empty() { None } else { Some(gateway.driver.report()) };
+    let pending = waiting.iter().map(|p| {
         json!({
             "tenant": p.change.tenant.as_str(), "model": p.change.model.as_str(), "to": p.change.version.as_str(),
             "waiting_for": p.waiting_for.iter().map(|r| r.as_str()).collect::<Vec<_>>(),
+            "why": p.why,
             "obstacles": report.as_ref().map(|report| obstacles(gateway, report, p)).unwrap_or_default(),
         })
     });
@@ -200,11 +230,12 @@ fn table(gateway: &Gateway, query: &Query<'_>) -> Value {
     });
     json!({
         "revision": table.snapshot.revision().0,
+        "digest": &*table.told.digest,
         "oldest_revision_in_flight": gateway.tables.revisions.oldest().map(|r| r.0),
         "config": {
-            "revision": status.config_revision.0, "failed": failed, "restart_needed": status.restart_needed,
-            "unsaved": status.unsaved,
+            "revision": status.revision.0, "failed": failed, "restart_needed": status.restart_needed,
         },
+        "store": gateway.store.as_ref().map(|store| store(true)),
         "tenants_total": table.snapshot.tenant_count(),
         "tenants": tenants.collect::<Vec<_>>(),
         "next": next,
@@ -227,6 +258,22 @@ fn obstacles(gateway: &Gateway, report: &Report, pending: &PendingPin) -> Vec<Va
         Some(json!({ "replica": replica.name.as_str(), "failures": m.failures, "why": m.why }))
     });
     told.collect()
+}
+
+/// `?tenant=T&limit=N`: the newest first.
+fn receipts_page(gateway: &Gateway, query: &Query<'_>) -> Answer {
+    let limit = query.get("limit").and_then(|limit| limit.parse().ok());
+    json_answer(StatusCode::OK, receipts::list(&gateway.receipts, query.get("tenant").as_deref(), limit).to_string())
+}
+
+fn receipt(gateway: &Gateway, id: &str) -> Answer {
+    match receipts::one(&gateway.receipts, id) {
+        Some(told) => json_answer(StatusCode::OK, told.to_string()),
+        None => problem(
+            StatusCode::NOT_FOUND,
+            "there is no receipt of this request: it is not one of the last, or not of this process",
+        ),
+    }
 }
 
 fn usage(gateway: &Gateway, query: &Query<'_>) -> Value {
@@ -271,11 +318,11 @@ fn replicas(gateway: &Gateway) -> Value {
         let age = (polled != Mono::ZERO).then(|| now.since(polled).as_millis() as u64);
         Some(json!({
             "pool": replica.pool.as_str(), "replica": replica.name.as_str(), "url": format!("http://{}", replica.endpoint),
-            "up": replica.usable(), "in_service": replica.in_service(), "observed": row.observed,
+            "up": replica.usable(), "draining": replica.is_draining(), "in_service": replica.in_service(), "observed": row.observed,
             "last_poll_age_ms": age, "last_error": replica.last_error(),
             "memory": row.memory.map(|m| m.0), "held": row.held.0, "in_flight": replica.in_flight(),
             "connections": replica.open_connections(), "loads_in_flight": row.loads_in_flight,
-            "holds": holdings.collect::<Vec<_>>(), "missing": missing.collect::<Vec<_>>(),
+            "strangers": replica.strangers(), "holds": holdings.collect::<Vec<_>>(), "missing": missing.collect::<Vec<_>>(),
         }))
     });
     json!({
@@ -300,7 +347,7 @@ pub fn register(gateway: &Arc<Gateway>) {
     metrics.collect(
         Collected::ReplicaUp,
         reading(|g, sink| {
-            for r in g.driver.fleet.replicas() {
+            for r in g.driver.fleet.named_replicas() {
                 sink.sample(&[r.pool.as_str(), r.name.as_str()], f64::from(u8::from(r.usable())));
             }
         }),
@@ -308,7 +355,7 @@ pub fn register(gateway: &Arc<Gateway>) {
     metrics.collect(
         Collected::ReplicaInFlight,
         reading(|g, sink| {
-            for r in g.driver.fleet.replicas() {
+            for r in g.driver.fleet.named_replicas() {
                 sink.sample(&[r.pool.as_str(), r.name.as_str()], f64::from(r.in_flight()));
             }
         }),
@@ -316,13 +363,17 @@ pub fn register(gateway: &Arc<Gateway>) {
     metrics.collect(
         Collected::ReplicaNameFailing,
         reading(|g, sink| {
-            for r in g.driver.fleet.replicas() {
+            for r in g.driver.fleet.named_replicas() {
                 // The workers share what is known of the name.
                 if let Some(failing) = r.connections(0).and_then(|pool| pool.name_failing()) {
                     sink.sample(&[r.pool.as_str(), r.name.as_str()], failing.as_secs_f64());
                 }
             }
         }),
+    );
+    metrics.collect(
+        Collected::TableStale,
+        reading(|g, sink| sink.sample(&[], g.standing.age(Clock::now()).unwrap_or_default().as_secs_f64())),
     );
     metrics.collect(Collected::LoadsInFlight, reading(|g, sink| per_pool(g, sink, Per::Loads)));
     metrics.collect(Collected::LoadQueue, reading(|g, sink| per_pool(g, sink, Per::Queue)));
@@ -338,8 +389,9 @@ pub fn register(gateway: &Arc<Gateway>) {
 
 fn holdings(gateway: &Gateway, sink: &mut Sink<'_>, counts: fn(State) -> bool) {
     let fleet = &gateway.driver.fleet;
+    let named = fleet.named_replicas();
     for row in gateway.driver.report().replicas {
-        let Some(replica) = fleet.replica(row.replica) else { continue };
+        let Some(replica) = named.iter().find(|r| r.ix == row.replica) else { continue };
         for held in row.holdings.iter().filter(|h| counts(h.state)) {
             let Some(facts) = fleet.version(held.version) else { continue };
             let labels = [replica.pool.as_str(), replica.name.as_str(), facts.model.as_str(), facts.version.as_str()];

@@ -11,7 +11,7 @@ use http_body::Body;
 use hyper::body::Incoming;
 use tokio::time::Sleep;
 
-use holdfast_codec::answer::{Checker, Expected, Mismatch, Piece, Pieces};
+use holdfast_codec::answer::{Checker, Expected, Mismatch, Piece, Pieces, Wrong};
 use holdfast_config::AnswerCheck;
 use holdfast_types::FailureKind;
 
@@ -24,6 +24,8 @@ pub struct Reading {
     checker: Option<Checker>,
     /// How many bytes of JSON are still to come, where binary tensors follow them.
     json_left: Option<u64>,
+    /// Whether it says where its JSON ends.
+    has_tensors: bool,
     rule: Arc<AnswerRule>,
 }
 
@@ -45,15 +47,30 @@ pub enum Fault {
     Mismatch(Mismatch),
     /// It names nothing where the pool's policy requires it.
     Absent,
+    /// Bytes may follow its JSON, which does not name its model.
+    Unnamed,
     /// Its JSON does not end where it says that the JSON ends.
     Cut,
+    /// Its JSON is not UTF-8. That says nothing about its version, and a client may have caused it, where a server repeats what it was sent.
+    NotUtf8,
+}
+
+impl From<Wrong> for Fault {
+    fn from(wrong: Wrong) -> Self {
+        match wrong {
+            Wrong::Mismatch(mismatch) => Self::Mismatch(mismatch),
+            Wrong::NotUtf8 => Self::NotUtf8,
+        }
+    }
 }
 
 impl std::fmt::Display for Fault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Mismatch(mismatch) => mismatch.fmt(f),
+            Self::Unnamed => f.write_str("the JSON before the answer's tensors does not name its model"),
             Self::Cut => f.write_str("the JSON of the answer does not end where its header says"),
+            Self::NotUtf8 => f.write_str("the JSON of the answer is not UTF-8"),
             Self::Absent => f.write_str("the answer names no version, which the pool requires"),
         }
     }
@@ -63,13 +80,14 @@ impl Reading {
     /// For an answer to an inference. `json` is how many bytes of it are JSON, if not all.
     pub fn new(rule: Arc<AnswerRule>, json: Option<u64>) -> Self {
         let looks = rule.check != AnswerCheck::None;
-        Self { checker: looks.then(Checker::default), json_left: json.filter(|_| looks), rule }
+        let json_left = json.filter(|_| looks);
+        Self { checker: looks.then(Checker::default), json_left, has_tensors: json_left.is_some(), rule }
     }
 
     /// Takes the next bytes; what may be passed on is appended to `out`.
     ///
     /// # Errors
-    /// [`Fault::Mismatch`].
+    /// [`Fault`], except for what [`Reading::judge`] says.
     pub fn feed(&mut self, chunk: Bytes, out: &mut VecDeque<Bytes>) -> Result<(), Fault> {
         let Some(checker) = &mut self.checker else {
             out.push_back(chunk);
@@ -84,7 +102,7 @@ impl Reading {
         }
         let json_ends = self.json_left == Some(0);
         let mut pieces = Pieces::new();
-        checker.feed(&self.rule.expected, &json, &mut pieces).map_err(Fault::Mismatch)?;
+        checker.feed(&self.rule.expected, &json, &mut pieces)?;
         if json_ends && !checker.is_complete() {
             return Err(Fault::Cut);
         }
@@ -118,9 +136,13 @@ impl Reading {
     /// What the policy says now that nothing more is to be expected.
     ///
     /// # Errors
-    /// [`Fault::Absent`].
+    /// [`Fault::Absent`], [`Fault::Unnamed`].
     pub fn judge(&self) -> Result<(), Fault> {
         let Some(checker) = &self.checker else { return Ok(()) };
+        // Whoever does not know the header may read what follows as the answer.
+        if self.has_tensors && !checker.has_model() {
+            return Err(Fault::Unnamed);
+        }
         let named = checker.has_version() || (checker.has_model() && self.rule.name_tells_version);
         let required = self.rule.check == AnswerCheck::Required;
         if required && !named { Err(Fault::Absent) } else { Ok(()) }
@@ -159,6 +181,11 @@ impl Passing {
         self.left
     }
 
+    /// Whether all of it has been passed on: nobody asks for more once the length that was told is reached.
+    pub fn is_over(&self) -> bool {
+        self.left == Some(0) || (self.ended && self.ready.is_empty())
+    }
+
     /// The next bytes.
     pub fn poll_next(
         &mut self,
@@ -167,6 +194,13 @@ impl Passing {
     ) -> Poll<Option<Result<Bytes, CutError>>> {
         loop {
             if let Some(data) = self.ready.pop_front() {
+                // Whoever knows the length asks for nothing after the last byte: what the end brings is done before that is given out.
+                if !self.ended && self.ready.is_empty() && self.incoming.is_end_stream() {
+                    if !self.reading.is_complete() {
+                        return self.cut(exchange, FailureKind::UpstreamError, "it ended before its JSON did");
+                    }
+                    self.complete(exchange);
+                }
                 self.left = self.left.map(|left| left.saturating_sub(data.len() as u64));
                 return Poll::Ready(Some(Ok(data)));
             }
@@ -185,6 +219,9 @@ impl Passing {
                     let Ok(data) = frame.into_data() else { continue };
                     if let Err(fault) = self.reading.feed(data, &mut self.ready) {
                         self.ready.clear();
+                        if matches!(fault, Fault::NotUtf8) {
+                            return self.cut(exchange, FailureKind::UpstreamError, "it is not UTF-8");
+                        }
                         self.report(exchange.as_deref(), &fault);
                         return self.cut(exchange, FailureKind::WrongVersionServed, "it names another version");
                     }
@@ -196,25 +233,22 @@ impl Passing {
                 None if !self.reading.is_complete() => {
                     return self.cut(exchange, FailureKind::UpstreamError, "it ended before its JSON did");
                 }
-                None => self.complete(),
-            }
-            if self.ended {
-                // Complete: what `finish` left over comes out above.
-                if let Some(exchange) = exchange {
-                    exchange.upstream_done();
+                None => {
+                    self.complete(exchange);
+                    return Poll::Ready(self.ready.pop_front().map(Ok));
                 }
-                return match self.ready.pop_front() {
-                    Some(data) => Poll::Ready(Some(Ok(data))),
-                    None => Poll::Ready(None),
-                };
             }
         }
     }
 
-    fn complete(&mut self) {
+    /// The answer has come to its end. What `finish` leaves over is ready then.
+    fn complete(&mut self, exchange: Option<&mut Exchange>) {
         self.reading.finish(&mut self.ready);
         self.lease.complete();
         self.ended = true;
+        if let Some(exchange) = exchange {
+            exchange.upstream_done();
+        }
     }
 
     fn report(&self, exchange: Option<&Exchange>, fault: &Fault) {

@@ -37,6 +37,16 @@ impl AnswerBody {
     }
 }
 
+impl Kind {
+    /// Whether all of it has been given out.
+    fn is_over(&self) -> bool {
+        match self {
+            Self::Whole(bytes) => bytes.is_empty(),
+            Self::Passing(passing) => passing.is_over(),
+        }
+    }
+}
+
 impl AnswerBody {
     /// Nothing of it, with the same exchange.
     pub fn emptied(self) -> Self {
@@ -55,8 +65,17 @@ impl Body for AnswerBody {
             Kind::Whole(bytes) => Some(Ok(std::mem::take(bytes))),
             Kind::Passing(passing) => std::task::ready!(passing.poll_next(cx, this.exchange.as_deref_mut())),
         };
-        if let (Some(Ok(data)), Some(exchange)) = (&next, &mut this.exchange) {
-            exchange.bytes_out += data.len() as u64;
+        if let Some(exchange) = &mut this.exchange {
+            match &next {
+                Some(Ok(data)) => {
+                    exchange.gives(data, this.kind.is_over());
+                    if let Some(shadow) = &mut exchange.shadow {
+                        shadow.saw(data);
+                    }
+                }
+                Some(Err(_)) => {}
+                None => exchange.gives(&[], true),
+            }
         }
         Poll::Ready(next.map(|data| data.map(Frame::data)))
     }

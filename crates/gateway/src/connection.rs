@@ -50,9 +50,15 @@ pub(crate) async fn answer(
     worker: Arc<Worker>,
     on: Arc<ConnState>,
 ) -> Result<Response<AnswerBody>, Infallible> {
+    let entered = match entered {
+        Entered::Early(early) => Box::pin(flow::enter_later(early)).await,
+        entered => entered,
+    };
     let mut response = match entered {
         Entered::Answered(response) => response,
         Entered::Routed(call) => flow::serve(call, worker).await,
+        // Once it has been waited for, it is one of the others.
+        Entered::Early(early) => flow::refused(early),
     };
     if asked.is_head {
         response = without_body(response);

@@ -15,9 +15,12 @@ use holdfast_telemetry::{AccessRecord, Clock, Endpoint, GaugeGuard, Outcome, Tim
 use holdfast_types::{FailureKind, Mono};
 
 use crate::fleet::Replica;
+use crate::receipts::{Journal, Receipt};
 use crate::route_state::RouteState;
 use crate::server::Gateway;
+use crate::shadow::Copying;
 use crate::table::RevisionGuard;
+use crate::trail::Trail;
 
 /// What resolving has added to a request.
 pub struct Resolution {
@@ -68,6 +71,12 @@ pub struct Exchange {
     pub bytes_out: u64,
     /// Time in which it could not be sent.
     pub wait: Duration,
+    /// What happens on the way, if receipts are kept.
+    pub journal: Option<Box<Journal>>,
+    /// For the audit log, if there is to be a record.
+    pub trail: Option<Trail>,
+    /// Present if the request is among those that are copied.
+    pub shadow: Option<Box<Copying>>,
     dispatched: Option<Mono>,
     /// How much of `wait` had passed by then.
     waited_before: Duration,
@@ -85,6 +94,7 @@ impl Exchange {
     /// Begins one. Until a status is set it counts as left by its client.
     pub fn begin(gateway: Arc<Gateway>, id: RequestId, client: Option<Arc<str>>, on: RequestGuard) -> Self {
         let in_flight = gateway.metrics.in_flight.track();
+        let journal = gateway.receipts.is_on().then(Box::default);
         Self {
             gateway,
             begun: Clock::now(),
@@ -99,6 +109,9 @@ impl Exchange {
             bytes_in: 0,
             bytes_out: 0,
             wait: Duration::ZERO,
+            journal,
+            trail: None,
+            shadow: None,
             dispatched: None,
             waited_before: Duration::ZERO,
             answered: None,
@@ -121,6 +134,15 @@ impl Exchange {
             self.dispatched = Some(now);
             self.waited_before = self.wait;
         }
+        self.note(|journal| journal.sent(now));
+    }
+
+    /// Notes something for the receipt, if there is to be one.
+    #[inline]
+    pub fn note(&mut self, note: impl FnOnce(&mut Journal)) {
+        if let Some(journal) = &mut self.journal {
+            note(journal);
+        }
     }
 
     /// Notes that the replica's answer is complete.
@@ -139,12 +161,28 @@ impl Exchange {
         self.error = Some(error);
     }
 
+    /// Notes that these bytes of the answer are given out. `last`: nothing comes after them.
+    pub fn gives(&mut self, data: &[u8], last: bool) {
+        self.bytes_out += data.len() as u64;
+        if let Some(trail) = &mut self.trail {
+            trail.gives(data);
+            if last {
+                trail.gave_all();
+            }
+        }
+    }
+
     /// Adds the stamps to an answer.
     pub fn stamp(&self, headers: &mut http::HeaderMap) {
-        use crate::headers::{MODEL, REASON, REPLICA, REQUEST_ID, REVISION, VERSION};
+        use crate::headers::{MODEL, REASON, REPLICA, REQUEST_ID, REVISION, STALE, VERSION};
         let wants = |stamp| self.stamps.contains(stamp);
         if wants(Stamp::RequestId) {
             headers.insert(REQUEST_ID, self.id.header.clone());
+        }
+        if wants(Stamp::Stale)
+            && let Some(age) = self.gateway.standing.stale(Clock::now)
+        {
+            headers.insert(STALE, HeaderValue::from(age.as_secs()));
         }
         let Some(resolution) = &self.resolution else { return };
         if wants(Stamp::Model) {
@@ -163,6 +201,22 @@ impl Exchange {
             && let Some(replica) = &self.replica
         {
             headers.insert(REPLICA, replica.stamp.clone());
+        }
+    }
+
+    fn receipt(&self, now: Mono, outcome: Outcome, journal: Box<Journal>) -> Receipt {
+        let resolution = self.resolution.as_ref();
+        Receipt {
+            id: self.id.text.clone(),
+            begun: self.begun,
+            ended: now,
+            resolved: resolution.map(|r| (r.state.facts.clone(), r.reason.as_str(), r.revision.revision())),
+            replica: self.replica.as_ref().map(|r| r.name.clone()),
+            method: self.method,
+            client: self.client.clone(),
+            answered: self.answered,
+            outcome,
+            journal,
         }
     }
 
@@ -185,6 +239,9 @@ impl Exchange {
 
 impl Drop for Exchange {
     fn drop(&mut self) {
+        if let Some(shadow) = self.shadow.take() {
+            shadow.ended(self.answered.is_some() && self.error.is_none());
+        }
         if self.status == GIVEN_UP {
             self.on_connection.given_up();
         }
@@ -192,6 +249,13 @@ impl Drop for Exchange {
         let outcome = self.outcome(now);
         let handles = self.resolution.as_ref().map(|r| &r.state.metrics);
         self.gateway.metrics.finish(handles, &outcome);
+        if let (Some(trail), Some(resolution)) = (self.trail.take(), &self.resolution) {
+            let entry = trail.entry(now, &self.id, resolution, self.replica.as_deref(), &outcome);
+            entry.into_iter().for_each(|entry| self.gateway.audit.record(entry));
+        }
+        if let Some(journal) = self.journal.take().filter(|_| self.endpoint != Endpoint::Health) {
+            self.gateway.receipts.put(self.receipt(now, outcome, journal));
+        }
         if !self.gateway.access.wants(&outcome) {
             return;
         }

@@ -1,5 +1,5 @@
-//! What would happen to a request now, in words: the decision and its steps, the subset and how the version stands on each member, and what the
-//! dispatcher would do.
+//! What would happen to a request now, in words: the decision and its steps, a share of the pin that goes elsewhere, the subset and how the
+//! version stands on each member, and what the dispatcher would do.
 //!
 //! The residency machine and the choice among holders are asked themselves, so that what is foretold is what a request would get. Nothing is
 //! changed by asking.
@@ -9,20 +9,27 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::json;
 
-use holdfast_decide::{Ask, Route, Unavailable, explain};
+use holdfast_decide::{Ask, Decision, ModelEntry, Route, Snapshot, Step, TenantEntry, Unavailable, explain};
 use holdfast_placement::choose::{Candidate, Choice, choose};
 use holdfast_placement::residency::{Forecast, ReplicaIx, State, VersionIx};
+use holdfast_telemetry::Clock;
 use holdfast_types::Failure;
 
+use crate::fleet::Replica;
+use crate::pause::Pause;
+use crate::route_state::RouteState;
 use crate::server::Gateway;
-use crate::stage::dispatch::{busy, nobody, refusal};
+use crate::stage::dispatch::{busy, leaver, nobody, refusal};
 use crate::table::{Table, subset, version_of};
 
 #[derive(Serialize)]
 struct Member {
     replica: String,
     holds: bool,
+    /// For this version: the replica is up, and the version is not quarantined there.
     usable: bool,
+    /// It asked for a pause, and is left alone.
+    cooling: bool,
     in_flight: u32,
     /// A word of [`State`], or `missing`.
     state: &'static str,
@@ -33,6 +40,9 @@ struct Member {
     failures: u32,
     #[serde(skip_serializing_if = "String::is_empty")]
     why: String,
+    /// How much is left of the pause that clients of this tenant and version are told of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pause_seconds: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_in_seconds: Option<u64>,
     #[serde(skip)]
@@ -49,66 +59,140 @@ const fn is_zero(n: &u32) -> bool {
 /// The explanation of one ask, as JSON.
 pub fn explanation(gateway: &Gateway, tenant: &str, model: &str, version: Option<&str>) -> serde_json::Value {
     let table = gateway.tables.load();
-    let (steps, decided) = explain(&table.snapshot, &Ask { tenant, model, version });
-    let steps: Vec<_> = steps.iter().map(|s| json!({ "stage": s.stage, "outcome": s.outcome })).collect();
-    let revision = table.snapshot.revision().0;
-    match decided {
+    let (steps, decided) = explain(&table.snapshot, &Ask { tenant, model, version, submission: b"" });
+    let split = split(&table.snapshot, tenant, model);
+    let shared = split.as_ref().map(|split| Step { stage: "split", outcome: shared(split) });
+    // The share is of the pin, and decides with it.
+    let at = steps.iter().position(|step| step.stage == "decision").unwrap_or(steps.len());
+    let (before, after) = steps.split_at(at);
+    let steps = before.iter().chain(&shared).chain(after);
+    let steps: Vec<_> = steps.map(|s| json!({ "stage": s.stage, "outcome": s.outcome })).collect();
+    let mut told = match decided {
         Err(refusal) => {
             let failure = refusal.failure();
-            json!({ "revision": revision, "steps": steps, "error": failure.kind.as_str(), "detail": failure.detail })
+            json!({ "error": failure.kind.as_str(), "detail": failure.detail })
         }
-        Ok(decision) => {
-            let version = version_of(&table, decision.route);
-            let members = version.map(|v| members(gateway, &table, decision.route, v)).unwrap_or_default();
-            let now = now(gateway, &table, decision.route, version, &members);
-            json!({
-                "revision": revision,
-                "steps": steps,
-                "version": decision.route.version.as_str(),
-                "reason": decision.reason.as_str(),
-                "upstream": { "model": &*decision.route.upstream_model, "version": &*decision.route.upstream_version },
-                "subset": members,
-                "now": now,
-            })
-        }
+        Ok(decision) => on_the_way(gateway, &table, &decision),
+    };
+    told["revision"] = table.snapshot.revision().0.into();
+    told["steps"] = steps.into();
+    if let Some(split) = &split {
+        told["split"] = json!(split);
     }
+    told
+}
+
+/// What a decision leads to.
+fn on_the_way(gateway: &Gateway, table: &Table, decision: &Decision<'_>) -> serde_json::Value {
+    let route = decision.route;
+    let version = version_of(table, route);
+    let members = version.map(|v| members(gateway, table, route, v)).unwrap_or_default();
+    let leaving = version.map(|v| leaving(gateway, table, route, v, &members)).unwrap_or_default();
+    let mut told = json!({
+        "version": route.version.as_str(),
+        "reason": decision.reason.as_str(),
+        "upstream": { "model": &*route.upstream_model, "version": &*route.upstream_version },
+        "now": now(gateway, table, route, version, (&members, &leaving)),
+        "subset": members,
+    });
+    if !leaving.is_empty() {
+        told["leaving"] = json!(leaving);
+    }
+    told
+}
+
+/// A share of a pin's submissions that goes to another version.
+#[derive(Serialize)]
+pub struct Shared<'s> {
+    version: &'s str,
+    percent: u8,
+}
+
+/// The tenant's split pins by model.
+pub fn splits<'s>(
+    snapshot: &'s Snapshot,
+    tenant: &'s TenantEntry,
+) -> impl Iterator<Item = (&'s ModelEntry, Shared<'s>)> {
+    let splits = snapshot.splits(tenant);
+    splits.map(|(model, version, percent)| (model, Shared { version: version.version.as_str(), percent }))
+}
+
+fn split<'s>(snapshot: &'s Snapshot, tenant: &str, model: &str) -> Option<Shared<'s>> {
+    let all = splits(snapshot, snapshot.tenant(tenant)?);
+    all.into_iter().find(|(of, _)| of.name.as_str() == model).map(|(_, split)| split)
+}
+
+fn shared(split: &Shared<'_>) -> String {
+    format!("{} % of the pin's submissions go to version {}, the others to the pin", split.percent, split.version)
 }
 
 fn members(gateway: &Gateway, table: &Table, route: &Route, version: VersionIx) -> Vec<Member> {
+    let state = RouteState::made(route);
     let members = subset(table, route).map(|replica| {
         let holds = gateway.driver.fleet.cell(replica.ix, version).is_some_and(|c| c.holds());
-        let prospect = gateway.driver.prospect(replica.ix, version);
-        Member {
-            replica: replica.name.to_string(),
-            holds,
-            usable: replica.usable(),
-            in_flight: replica.in_flight(),
-            state: prospect.state.map_or("missing", State::as_str),
-            reason: prospect.hindered.map(|why| why.as_str()),
-            failures: prospect.failures,
-            why: prospect.why,
-            retry_in_seconds: prospect.retry.map(seconds),
-            ix: replica.ix,
-            candidate: replica.candidate(holds),
-        }
+        let pause = state.as_ref().and_then(|state| state.pause(replica.ix));
+        member(gateway, replica, version, (replica.candidate(holds), pause))
     });
     members.collect()
 }
+
+/// Former holders, while no member of the subset holds the version.
+fn leaving(gateway: &Gateway, table: &Table, route: &Route, version: VersionIx, members: &[Member]) -> Vec<Member> {
+    let Some(leaving) = table.handover.of(route) else { return Vec::new() };
+    let serving = leaving.serving(Clock::now(), members.iter().any(|m| m.holds));
+    serving.map(|(_, cell)| member(gateway, &cell.replica, version, (leaver(cell, true), None))).collect()
+}
+
+fn member(
+    gateway: &Gateway,
+    replica: &Replica,
+    version: VersionIx,
+    (mut candidate, pause): (Candidate, Option<&Pause>),
+) -> Member {
+    let prospect = gateway.driver.prospect(replica.ix, version);
+    let pause = pause.filter(|pause| pause.is_on());
+    candidate.cooling |= pause.is_some();
+    Member {
+        replica: replica.name.to_string(),
+        holds: candidate.holds,
+        usable: candidate.usable && prospect.state != Some(State::Quarantined),
+        cooling: candidate.cooling,
+        pause_seconds: pause.map(|pause| seconds(pause.left(Clock::now()))),
+        in_flight: candidate.in_flight,
+        state: prospect.state.map_or("missing", State::as_str),
+        reason: prospect.hindered.map(|why| why.as_str()),
+        failures: prospect.failures,
+        why: if candidate.cooling && prospect.why.is_empty() { LEFT_ALONE.to_owned() } else { prospect.why },
+        retry_in_seconds: prospect.retry.map(seconds),
+        ix: replica.ix,
+        candidate,
+    }
+}
+
+const LEFT_ALONE: &str = "it asked for a pause, and is left alone for some seconds";
 
 /// Whole seconds, rounded up: who comes back then does not come too early.
 fn seconds(wait: Duration) -> u64 {
     wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0))
 }
 
-fn now(gateway: &Gateway, table: &Table, route: &Route, version: Option<VersionIx>, members: &[Member]) -> String {
-    let candidates: Vec<Candidate> = members.iter().map(|m| m.candidate).collect();
+fn now(
+    gateway: &Gateway,
+    table: &Table,
+    route: &Route,
+    version: Option<VersionIx>,
+    (members, leaving): (&[Member], &[Member]),
+) -> String {
+    let state = RouteState::made(route);
+    let asked = || members.iter().chain(leaving);
+    let candidates: Vec<Candidate> = asked().map(|m| m.candidate).collect();
     match choose(&candidates, 0) {
         Choice::Serve(at) => {
-            let holders = members.iter().filter(|m| m.holds && m.usable).count();
-            let least = members.get(at).map_or("", |m| &m.replica);
+            let holders = asked().filter(|m| m.holds && m.usable).count();
+            let least = asked().nth(at).map_or("", |m| &m.replica);
             format!("would be sent to {least}, the least loaded of {holders} holders")
         }
-        Choice::Busy => told(&busy()),
+        Choice::Busy => told(&busy(state.as_deref(), route.subset)),
         Choice::NoHolder => match version.filter(|_| !members.is_empty()) {
             Some(version) => without_holder(gateway, table, route, version, members),
             None => format!("no replica of the subset is in service: {}", told(&nobody())),

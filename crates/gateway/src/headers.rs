@@ -9,12 +9,20 @@ use smallvec::SmallVec;
 pub const PREFIX: &str = "x-holdfast-";
 /// The client's budget, in milliseconds.
 pub const TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout-ms");
+/// The revision of the table that a client insists on: an older one does not answer it.
+pub const MIN_REVISION: HeaderName = HeaderName::from_static("x-holdfast-min-revision");
+/// A client's key for a submission and its retries.
+pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+/// A client's own id of a request.
+pub const CLIENT_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// Stamps.
 pub const MODEL: HeaderName = HeaderName::from_static("x-holdfast-model");
 /// The version that judged.
 pub const VERSION: HeaderName = HeaderName::from_static("x-holdfast-version");
 /// The table's revision.
 pub const REVISION: HeaderName = HeaderName::from_static("x-holdfast-revision");
+/// For how many seconds no control plane has confirmed the table.
+pub const STALE: HeaderName = HeaderName::from_static("x-holdfast-stale");
 /// Why that version.
 pub const REASON: HeaderName = HeaderName::from_static("x-holdfast-reason");
 /// The replica that served.
@@ -25,6 +33,9 @@ pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-holdfast-request-i
 pub const ERROR: HeaderName = HeaderName::from_static("x-holdfast-error");
 /// The proved tenant, for the replica.
 pub const TENANT: HeaderName = HeaderName::from_static("x-holdfast-tenant");
+
+/// Marks a copy of a request: its answer goes to nobody.
+pub const SHADOW: HeaderName = HeaderName::from_static("x-holdfast-shadow");
 
 /// Fields of one hop, and those of the gateway. By text: the compiler makes a switch over lengths of it, and this is asked for every field.
 fn is_hop_by_hop(name: &HeaderName) -> bool {
@@ -47,19 +58,38 @@ fn is_hop_by_hop(name: &HeaderName) -> bool {
     }
 }
 
-/// Makes a client's fields fit for a replica. `trusted` is the field that named the tenant.
-pub fn for_upstream(headers: &mut HeaderMap, host: &HeaderValue, trusted: Option<&HeaderName>) {
-    let mut has_cookie = false;
-    strip(headers, |name| {
+/// What a replica gets of a client's fields, and the gateway's `own`. `trusted` is the field that named the tenant.
+///
+/// Made anew and in one pass: a copy would have to grow for what is added, and each removal costs a hash.
+pub fn for_upstream<const N: usize>(
+    client: &HeaderMap,
+    trusted: Option<&HeaderName>,
+    own: [(HeaderName, HeaderValue); N],
+) -> HeaderMap {
+    let mut headers = HeaderMap::with_capacity(client.len() + N + 1);
+    let (mut has_cookie, mut names_more) = (false, false);
+    for (name, value) in client {
         has_cookie |= *name == COOKIE;
-        *name == EXPECT || *name == CONTENT_LENGTH || *name == TIMEOUT || Some(name) == trusted
-    });
+        names_more |= *name == CONNECTION;
+        let is_own = matches!(*name, EXPECT | CONTENT_LENGTH | HOST | ACCEPT_ENCODING) || *name == TIMEOUT;
+        if !is_own && !is_hop_by_hop(name) && Some(name) != trusted {
+            headers.append(name, value.clone());
+        }
+    }
+    if names_more {
+        for name in named_by_connection(client) {
+            headers.remove(name);
+        }
+    }
     if has_cookie {
-        join_cookies(headers);
+        join_cookies(&mut headers);
     }
     // The answer has to be read, so it must not be compressed.
-    headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-    headers.insert(HOST, host.clone());
+    headers.append(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    for (name, value) in own {
+        headers.append(name, value);
+    }
+    headers
 }
 
 /// Makes a replica's fields fit for a client. The length is the body's business.
@@ -90,7 +120,7 @@ fn strip(headers: &mut HeaderMap, mut also: impl FnMut(&HeaderName) -> bool) {
         }
     }
     if names_more {
-        named_by_connection(headers, &mut gone);
+        gone.extend(named_by_connection(headers));
     }
     for name in gone {
         headers.remove(name);
@@ -98,15 +128,11 @@ fn strip(headers: &mut HeaderMap, mut also: impl FnMut(&HeaderName) -> bool) {
 }
 
 /// `Connection` names further fields that are meant for this hop only. A framing field or the host cannot be taken away by it.
-fn named_by_connection(headers: &HeaderMap, gone: &mut SmallVec<[HeaderName; 8]>) {
-    for value in headers.get_all(CONNECTION) {
-        for name in value.as_bytes().split(|b| *b == b',').take(32) {
-            let Ok(name) = HeaderName::from_bytes(name.trim_ascii()) else { continue };
-            if name != HOST && name != CONTENT_LENGTH {
-                gone.push(name);
-            }
-        }
-    }
+fn named_by_connection(headers: &HeaderMap) -> SmallVec<[HeaderName; 8]> {
+    let values = headers.get_all(CONNECTION).iter();
+    let names = values.flat_map(|value| value.as_bytes().split(|b| *b == b',').take(32));
+    let names = names.filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok());
+    names.filter(|name| *name != HOST && *name != CONTENT_LENGTH).collect()
 }
 
 #[cfg(test)]
@@ -123,9 +149,9 @@ mod tests {
 
     #[test]
     fn what_reaches_a_replica() {
-        let mut headers = map(&[
+        let headers = map(&[
             ("host", "gateway"),
-            ("connection", "close, x-secret"),
+            ("connection", "close, x-secret, host, accept-encoding, x-holdfast-tenant"),
             ("x-secret", "1"),
             ("keep-alive", "5"),
             ("te", "trailers"),
@@ -144,7 +170,8 @@ mod tests {
             ("traceparent", "00-1-2-01"),
             ("inference-header-content-length", "9"),
         ]);
-        for_upstream(&mut headers, &HeaderValue::from_static("replica:1"), Some(&HeaderName::from_static("x-tenant")));
+        let own = [(HOST, HeaderValue::from_static("replica:1")), (TENANT, HeaderValue::from_static("acme"))];
+        let headers = for_upstream(&headers, Some(&HeaderName::from_static("x-tenant")), own);
         let mut left: Vec<String> =
             headers.iter().map(|(n, v)| format!("{n}: {}", v.to_str().unwrap_or("?"))).collect();
         left.sort();
@@ -156,7 +183,8 @@ mod tests {
                 "cookie: a=1; b=2",
                 "host: replica:1",
                 "inference-header-content-length: 9",
-                "traceparent: 00-1-2-01"
+                "traceparent: 00-1-2-01",
+                "x-holdfast-tenant: acme"
             ]
         );
     }

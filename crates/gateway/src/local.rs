@@ -7,11 +7,13 @@ use std::sync::Arc;
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 
-use holdfast_config::Config;
+use holdfast_config::Frame;
 use holdfast_net::{DrainHandle, Tasks};
-use holdfast_telemetry::{AccessLog, GatewayMetrics};
+use holdfast_plane::View;
+use holdfast_telemetry::{AccessLog, AuditLog, GatewayMetrics};
 
 use crate::connection::serve_connection;
+use crate::receipts::Receipts;
 use crate::residency::Driver;
 use crate::server::Gateway;
 use crate::stage::blame::Blame;
@@ -31,15 +33,33 @@ impl Local {
     ///
     /// # Errors
     /// There is no table.
-    pub fn start(config: Config, metrics: Arc<GatewayMetrics>, access: AccessLog) -> Result<Self, StartError> {
+    pub fn start(
+        view: &View,
+        frame: Frame,
+        metrics: Arc<GatewayMetrics>,
+        access: AccessLog,
+        audit: AuditLog,
+    ) -> Result<Self, StartError> {
         let tasks = Tasks::new(Handle::current());
         let driver = Driver::new(vec![tasks.clone()], tasks.clone(), metrics.clone());
         driver.run();
-        let tables = Tables::start(config, driver.clone(), metrics.clone())?;
+        let tables = Tables::start(view, frame, driver.clone(), metrics.clone())?;
+        let receipts = Receipts::new(tables.load().config.receipts.keep as usize, 1);
         let (drain_handle, drain) = DrainHandle::new();
         let worker = Arc::new(Worker::new(0));
         tasks.spawn(heartbeat(worker.clone()));
-        let gateway = Arc::new(Gateway { tables, driver, metrics, access, drain, blame: Blame::default() });
+        let gateway = Arc::new(Gateway {
+            tables,
+            driver,
+            metrics,
+            access,
+            audit,
+            receipts,
+            standing: crate::standing::Standing::local(),
+            drain,
+            blame: Blame::default(),
+            store: None,
+        });
         Ok(Self { gateway, worker, _drain: drain_handle })
     }
 

@@ -1,6 +1,7 @@
 //! What the data plane keeps with a route: made at the first request, shared by all that follow.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::HeaderValue;
 use http::uri::PathAndQuery;
@@ -8,15 +9,17 @@ use http::uri::PathAndQuery;
 use holdfast_codec::answer::Expected;
 use holdfast_codec::oip::{ModelOp, upstream_path};
 use holdfast_decide::Route;
-use holdfast_placement::residency::VersionIx;
+use holdfast_placement::residency::{ReplicaIx, VersionIx};
 use holdfast_telemetry::{Counter, Family, GatewayMetrics, RouteHandles};
 
-use holdfast_types::PoolName;
+use holdfast_types::{Mono, PoolName};
 
 use crate::answer::AnswerRule;
 use crate::fleet::{Cell, Pool};
+use crate::pause::Pause;
+use crate::receipts::RouteFacts;
 use crate::residency::Driver;
-use crate::table::Table;
+use crate::table::{Leaving, Table};
 
 /// See the module.
 pub struct RouteState {
@@ -26,6 +29,10 @@ pub struct RouteState {
     pub version: VersionIx,
     /// The cells of the route's members, in its order of preference.
     pub cells: Box<[Arc<Cell>]>,
+    /// The pauses that the members asked of this route, in the same order.
+    pub pauses: Box<[Pause]>,
+    /// Former holders of the key, if its replicas have changed.
+    pub leaving: Option<Arc<Leaving>>,
     /// What an answer is held to.
     pub rule: Arc<AnswerRule>,
     /// Where an inference goes.
@@ -40,6 +47,8 @@ pub struct RouteState {
     pub tenant_header: HeaderValue,
     /// What its requests count into.
     pub metrics: RouteHandles,
+    /// What receipts say of it.
+    pub facts: Arc<RouteFacts>,
     /// What its attempts count into.
     pub attempts: AttemptCounters,
 }
@@ -67,6 +76,24 @@ impl AttemptCounters {
 }
 
 impl RouteState {
+    /// The route's state, if a request has made it.
+    pub fn made(route: &Route) -> Option<Arc<Self>> {
+        route.handles.get()?.clone().downcast().ok()
+    }
+
+    /// The pause that a member asked of this route.
+    pub fn pause(&self, replica: ReplicaIx) -> Option<&Pause> {
+        let member = self.cells.iter().position(|cell| cell.replica.ix == replica)?;
+        self.pauses.get(member)
+    }
+
+    /// When the first of the holders that asked for a pause may be asked again. Nothing if there is one that did not.
+    pub fn pause_left(&self, subset: u8, now: Mono) -> Duration {
+        let members = self.cells.iter().zip(&self.pauses).filter(|(cell, _)| cell.replica.in_service());
+        let holders = members.take(usize::from(subset)).filter(|(cell, _)| cell.holds() && cell.replica.usable());
+        holders.map(|(_, pause)| pause.left(now)).min().unwrap_or_default()
+    }
+
     /// The route's state. None if the fleet no longer has the route's version: the table has been replaced meanwhile.
     pub fn of(table: &Table, route: &Route, driver: &Driver, metrics: &GatewayMetrics) -> Option<Arc<Self>> {
         if let Some(kept) = route.handles.get() {
@@ -87,6 +114,16 @@ impl RouteState {
         if cells.is_empty() && !route.order.is_empty() {
             return None;
         }
+        let leaving = table.handover.of(route);
+        let leavers = leaving.iter().flat_map(|leaving| leaving.cells());
+        let facts_told = RouteFacts {
+            tenant: route.tenant.clone(),
+            model: route.model.clone(),
+            version: route.version.clone(),
+            pool: pool.name.clone(),
+            subset: route.subset,
+            members: cells.iter().chain(leavers).map(|cell| cell.replica.name.clone()).collect(),
+        };
         let path = |op| upstream_path(&facts.upstream_model, &facts.upstream_version, op).parse().ok();
         let rule = AnswerRule {
             expected: Expected {
@@ -100,7 +137,9 @@ impl RouteState {
         };
         Some(Self {
             version: facts.ix,
+            pauses: cells.iter().map(|_| Pause::default()).collect(),
             cells,
+            leaving,
             rule: Arc::new(rule),
             infer: path(ModelOp::Infer)?,
             metadata: path(ModelOp::Metadata)?,
@@ -108,6 +147,7 @@ impl RouteState {
             version_stamp: HeaderValue::from_str(route.version.as_str()).ok()?,
             tenant_header: HeaderValue::from_str(route.tenant.as_str()).ok()?,
             metrics: metrics.route(&route.tenant, &route.model, &route.version),
+            facts: Arc::new(facts_told),
             attempts: AttemptCounters::new(metrics, &pool.name),
             pool,
         })

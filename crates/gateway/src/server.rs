@@ -11,16 +11,20 @@ use std::time::Duration;
 
 use tokio::net::TcpStream;
 
-use holdfast_config::Config;
+use holdfast_config::{Config, Frame};
 use holdfast_net::{Admission, Drain, DrainHandle, Listener, Tasks, bind};
-use holdfast_telemetry::{AccessLog, Clock, GatewayMetrics};
+use holdfast_plane::ControlEnd;
+use holdfast_telemetry::{AccessLog, AuditLog, Clock, GatewayMetrics};
 use holdfast_types::FailureKind;
 
 use crate::admin;
 use crate::connection::raw_answer;
+use crate::probes::StoreProbe;
+use crate::receipts::Receipts;
 use crate::residency::Driver;
 use crate::stage::blame::Blame;
-use crate::table::{Reload, StartError, Tables, Watch};
+use crate::standing::Standing;
+use crate::table::{StartError, Tables};
 use crate::worker::WorkerHandle;
 
 /// Everything that a request can reach.
@@ -33,26 +37,42 @@ pub struct Gateway {
     pub metrics: Arc<GatewayMetrics>,
     /// The access log.
     pub access: AccessLog,
+    /// The audit log.
+    pub audit: AuditLog,
+    /// The last requests' receipts.
+    pub receipts: Receipts,
+    /// Whether the table is known to be the control plane's.
+    pub standing: Arc<Standing>,
     /// Whether a drain has begun.
     pub drain: Drain,
     /// Rows of models' own failures.
     pub blame: Blame,
+    /// How the control plane's store does.
+    pub store: Option<StoreProbe>,
 }
 
 /// How to run a gateway.
 pub struct Options {
-    /// The configuration.
+    /// The configuration at the start: addresses, workers.
     pub config: Config,
-    /// The file that it came from, as it was before it was read.
-    pub watch: Watch,
-    /// Reads it anew.
-    pub reload: Reload,
+    /// The settings of this process.
+    pub frame: Frame,
+    /// The first table, and the link that brings the next ones.
+    pub control: ControlEnd,
+    /// Whether the table is known to be the control plane's.
+    pub standing: Arc<Standing>,
     /// Counters.
     pub metrics: Arc<GatewayMetrics>,
     /// The access log.
     pub access: AccessLog,
-    /// The token that callers of the admin port must show, if any.
-    pub admin_token: Option<String>,
+    /// The audit log.
+    pub audit: AuditLog,
+    /// Whom the admin port lets in.
+    pub access_to_admin: admin::Access,
+    /// Answers what else is asked on the admin port.
+    pub also: Option<admin::Also>,
+    /// Tells how the store of the control plane does, where there is one in this process.
+    pub store: Option<StoreProbe>,
     /// Told the bound addresses once requests are accepted: data, admin.
     pub ready: Box<dyn FnOnce(SocketAddr, SocketAddr) + Send>,
 }
@@ -89,7 +109,19 @@ pub async fn serve(
     stop: impl Future<Output = ()>,
     also: impl FnOnce(Arc<Gateway>, &Tasks),
 ) -> Result<Stopped, ServeError> {
-    let Options { config, watch, reload: read, metrics, access, admin_token, ready } = options;
+    let Options {
+        config,
+        frame,
+        control: link,
+        standing,
+        metrics,
+        access,
+        audit,
+        access_to_admin,
+        also: resources,
+        store,
+        ready,
+    } = options;
     let count = worker_count(&config);
     let mut workers = (0..count).map(WorkerHandle::start).collect::<Result<Vec<_>, _>>().map_err(ServeError::Worker)?;
     let control = Tasks::new(tokio::runtime::Handle::current());
@@ -100,9 +132,22 @@ pub async fn serve(
     let driver = Driver::new(workers.iter().map(|w| w.tasks().clone()).collect(), control.clone(), metrics.clone());
     driver.run();
     let drain_time = config.timeouts.drain;
-    let tables = Tables::start(config, driver.clone(), metrics.clone())?;
-    tables.run(watch, read, drain.clone(), &control);
-    let gateway = Arc::new(Gateway { tables, driver, metrics, access, drain: drain.clone(), blame: Blame::default() });
+    let receipts = Receipts::new(config.receipts.keep as usize, count);
+    let first = link.view.borrow().clone();
+    let tables = Tables::start(&first, frame, driver.clone(), metrics.clone())?;
+    tables.run(link, drain.clone(), &control);
+    let gateway = Arc::new(Gateway {
+        tables,
+        driver,
+        metrics,
+        access,
+        audit,
+        receipts,
+        standing,
+        drain: drain.clone(),
+        blame: Blame::default(),
+        store,
+    });
     admin::register(&gateway);
     also(gateway.clone(), &control);
     let admission = Admission::new(gateway.tables.load().settings.admission);
@@ -110,7 +155,7 @@ pub async fn serve(
     for handle in &mut workers {
         handle.tend(&gateway);
     }
-    control.spawn(admin::listen(gateway.clone(), admin_listener, admin_token, control.clone()));
+    control.spawn(admin::listen(gateway.clone(), admin_listener, access_to_admin, resources, control.clone()));
     control.spawn(housekeeping(gateway.clone()));
     let accepting = accept_loop(&gateway, &data, &admission, &workers);
     if let (Ok(data), Ok(admin)) = addresses {
@@ -203,6 +248,7 @@ async fn housekeeping(gateway: Arc<Gateway>) {
         }
         if beats.is_multiple_of(60) {
             gateway.metrics.forget_unused();
+            gateway.audit.tend();
         }
     }
 }

@@ -12,6 +12,7 @@ use hyper::body::Incoming;
 use parking_lot::Mutex;
 use tokio::time::{Instant, Sleep};
 
+use holdfast_telemetry::{Digested, SharedDigest};
 use holdfast_types::{Failure, FailureKind};
 
 /// See the module.
@@ -57,6 +58,7 @@ pub struct ClientStream {
     idle: Duration,
     timer: Pin<Box<Sleep>>,
     fault: Arc<ClientFault>,
+    digest: Option<SharedDigest>,
 }
 
 impl ClientStream {
@@ -64,7 +66,20 @@ impl ClientStream {
     pub fn new(first: Bytes, rest: Incoming, left: u64, idle: Duration, fault: Arc<ClientFault>) -> Self {
         fault.bytes.store(first.len() as u64, std::sync::atomic::Ordering::Relaxed);
         let timer = Box::pin(tokio::time::sleep(idle));
-        Self { first, rest, left, idle, timer, fault }
+        Self { first, rest, left, idle, timer, fault, digest: None }
+    }
+
+    /// Has a digest taken of all that goes by from here on.
+    pub fn digest(&mut self) -> Digested {
+        let shared = self.digest.get_or_insert_default().clone();
+        Digested::shared(shared)
+    }
+
+    fn passes(&self, data: Bytes) -> Frame<Bytes> {
+        if let Some(digest) = &self.digest {
+            digest.lock().update(&data);
+        }
+        Frame::data(data)
     }
 
     fn fail(&self, failure: Failure) -> BodyError {
@@ -74,7 +89,8 @@ impl ClientStream {
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         if !self.first.is_empty() {
-            return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut self.first)))));
+            let first = std::mem::take(&mut self.first);
+            return Poll::Ready(Some(Ok(self.passes(first))));
         }
         loop {
             let polled = Pin::new(&mut self.rest).poll_frame(cx);
@@ -100,7 +116,7 @@ impl ClientStream {
             self.left -= length;
             self.fault.bytes.fetch_add(length, std::sync::atomic::Ordering::Relaxed);
             self.timer.as_mut().reset(Instant::now() + self.idle);
-            return Poll::Ready(Some(Ok(Frame::data(data))));
+            return Poll::Ready(Some(Ok(self.passes(data))));
         }
     }
 }

@@ -1,8 +1,16 @@
 //! What may be said on the command line.
 
+mod control;
+mod plan;
+mod sim;
+
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+
+pub use control::*;
+pub use plan::*;
+pub use sim::*;
 
 const EXAMPLE: &str = "Example: holdfast check holdfast.yaml && holdfast serve holdfast.yaml";
 
@@ -43,31 +51,73 @@ pub enum Output {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run the gateway.
+    /// Run a gateway with its control plane in one process.
     Serve(ServeArgs),
+    /// Run a control plane of a fleet: any number of them over one PostgreSQL, of which one leads.
+    Control(ServeArgs),
+    /// Run a gateway of a fleet, which follows the fleet's control planes.
+    Gateway(ServeArgs),
     /// Check a configuration: every fault with its place, its reason and the nearest valid name.
     Check(CheckArgs),
     /// Print the JSON Schema of the configuration, for editors.
     Schema,
     /// Say which version a request would get, why, who holds it, and what would happen now. Exits with 0 when the answer is a refusal, too.
     Explain(ExplainArgs),
+    /// Say what was decided for one of the last requests: identity, version, subset, loads, waits, attempts, the time of each stage.
+    Receipt(ReceiptArgs),
     /// Look at replicas.
     Replica {
         /// What of them.
         #[command(subcommand)]
         what: ReplicaCommand,
     },
-    /// Look at the routing table.
+    /// Make the pools, models and tenants of a file the desired ones: what it does not name goes. Shows first what is different.
+    Apply(Box<ApplyArgs>),
+    /// Look at the routing table, its history, and go back in it.
     Table {
         /// What of it.
         #[command(subcommand)]
         what: TableCommand,
     },
-    /// Look at pins.
+    /// Look at pins, and change them.
     Pin {
         /// What of them.
         #[command(subcommand)]
         what: PinCommand,
+    },
+    /// Read the audit log: which version gave which answer, and whether nobody changed what it says.
+    Audit {
+        /// What of it.
+        #[command(subcommand)]
+        what: AuditCommand,
+    },
+    /// Look at roll-outs, and steer them.
+    Rollout {
+        /// What of them.
+        #[command(subcommand)]
+        what: RolloutCommand,
+    },
+    /// Look at gateways.
+    Node {
+        /// What of them.
+        #[command(subcommand)]
+        what: NodeCommand,
+    },
+    /// Write a backup of the table and its history: of a gateway that runs, or with --config of the state folder of one that does not.
+    Backup(BackupArgs),
+    /// Restore a backup into an empty state folder.
+    Restore(RestoreArgs),
+    /// Compute figures before anything runs: memory, rings, quorums, limits, shares.
+    Plan {
+        /// Of what.
+        #[command(subcommand)]
+        what: PlanCommand,
+    },
+    /// Simulate, on a clock of its own and with seeded chance, what would take machines and time to try.
+    Sim {
+        /// What.
+        #[command(subcommand)]
+        what: SimCommand,
     },
     /// Show what Holdfast does, on this machine, in about half a minute.
     Demo(DemoArgs),
@@ -77,6 +127,11 @@ pub enum Command {
     Completions {
         /// For which shell.
         shell: clap_complete::Shell,
+    },
+    /// Print the manual page, or write one for each command into a folder.
+    Man {
+        /// The folder.
+        dir: Option<PathBuf>,
     },
 }
 
@@ -96,6 +151,29 @@ impl ServeArgs {
     pub fn path(&self) -> Option<&Path> {
         self.file.as_deref().or(self.config.as_deref())
     }
+}
+
+/// What to back up.
+#[derive(Debug, Args)]
+pub struct BackupArgs {
+    /// The file to be written; it must not be there yet.
+    pub file: PathBuf,
+    /// The configuration file, which names the state folder. Without it the running gateway is asked.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Which gateway.
+    #[command(flatten)]
+    pub admin: AdminArgs,
+}
+
+/// What to restore.
+#[derive(Debug, Args)]
+pub struct RestoreArgs {
+    /// The backup.
+    pub file: PathBuf,
+    /// The configuration file, which names the state folder. It is made if it is not there; it must hold no table yet.
+    #[arg(long, value_name = "FILE")]
+    pub config: PathBuf,
 }
 
 /// How to check.
@@ -142,6 +220,17 @@ pub struct ExplainArgs {
     pub admin: AdminArgs,
 }
 
+/// Which request.
+#[derive(Debug, Args)]
+pub struct ReceiptArgs {
+    /// The request's id, as `x-holdfast-request-id` told it.
+    #[arg(value_name = "ID")]
+    pub id: String,
+    /// Which gateway.
+    #[command(flatten)]
+    pub admin: AdminArgs,
+}
+
 /// Questions about replicas.
 #[derive(Debug, Subcommand)]
 pub enum ReplicaCommand {
@@ -149,18 +238,62 @@ pub enum ReplicaCommand {
     List(AdminArgs),
 }
 
-/// Questions about the table.
+/// Questions about the audit log. They read its files, and need no running gateway.
 #[derive(Debug, Subcommand)]
-pub enum TableCommand {
-    /// Show the table in force: revision, pins, what is on its way.
-    Show(AdminArgs),
+pub enum AuditCommand {
+    /// Find records of answers. Exits with 0 when there is none, too.
+    Find(AuditFindArgs),
+    /// Check the chain of hashes. Exits with 1 when it is broken, and says where.
+    Verify(AuditPlace),
 }
 
-/// Questions about pins.
-#[derive(Debug, Subcommand)]
-pub enum PinCommand {
-    /// List the pins in force.
-    List(AdminArgs),
+/// Where the audit log is, and how to print what it says. Without either: the folder of a configuration without `state`.
+#[derive(Clone, Debug, Args)]
+pub struct AuditPlace {
+    /// The log's folder.
+    #[arg(long, value_name = "DIR", conflicts_with = "config")]
+    pub folder: Option<PathBuf>,
+    /// The gateway's configuration, which says where the log is.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// The form of what is printed.
+    #[arg(long, value_enum, default_value_t)]
+    pub output: Output,
+}
+
+/// Which records.
+#[derive(Debug, Args)]
+pub struct AuditFindArgs {
+    /// The request's id, as `x-holdfast-request-id` told it.
+    #[arg(long, value_name = "ID")]
+    pub request_id: Option<String>,
+    /// The tenant.
+    #[arg(long)]
+    pub tenant: Option<String>,
+    /// The model.
+    #[arg(long)]
+    pub model: Option<String>,
+    /// The version that answered.
+    #[arg(long)]
+    pub version: Option<String>,
+    /// From this time on (UTC): 2026-11-30, 2026-11-30T12:00 or 2026-11-30T12:00:00.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub since: Option<String>,
+    /// Before this time (UTC).
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub until: Option<String>,
+    /// Where.
+    #[command(flatten)]
+    pub place: AuditPlace,
+}
+
+/// A beginning of a time as records have it, at least a day.
+fn time(text: &str) -> Result<String, String> {
+    const FORM: &[u8] = b"0000-00-00T00:00:00.000";
+    let given = text.trim_end_matches('Z');
+    let fits = |(is, form): (u8, &u8)| if *form == b'0' { is.is_ascii_digit() } else { is == *form };
+    let is_right = [10, 16, 19, 23].contains(&given.len()) && given.bytes().zip(FORM).all(fits);
+    is_right.then(|| given.to_owned()).ok_or_else(|| "write it as 2026-11-30 or 2026-11-30T12:00:00 (UTC)".to_owned())
 }
 
 /// How to run a model server.

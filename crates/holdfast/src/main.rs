@@ -7,7 +7,9 @@ mod cli;
 mod command;
 mod config_file;
 mod output;
+mod roles;
 mod token;
+mod watch;
 
 use std::process::ExitCode;
 

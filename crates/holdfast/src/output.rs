@@ -35,3 +35,37 @@ pub fn table(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> Stri
     });
     written.collect::<Vec<_>>().join("\n")
 }
+
+/// A moment as `2026-11-30 04:11:23`, UTC, from milliseconds since 1970.
+pub fn time(ms: u64) -> String {
+    let seconds = ms / 1000;
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    // Days to a date: Howard Hinnant, "chrono-compatible low-level date algorithms", civil_from_days, for days from 1970 on.
+    let shifted = days + 719_468;
+    let (era, day) = (shifted / 146_097, shifted % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let date = day - (153 * month + 2) / 5 + 1;
+    let (month, turn) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    let year = year + era * 400 + turn;
+    format!("{year:04}-{month:02}-{date:02} {:02}:{:02}:{:02}", rest / 3600, rest / 60 % 60, rest % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_dates() {
+        for (ms, text) in [
+            (0, "1970-01-01 00:00:00"),
+            (951_782_400_000, "2000-02-29 00:00:00"),
+            (1_796_011_883_515, "2026-11-30 04:11:23"),
+            (4_107_542_399_999, "2100-02-28 23:59:59"),
+            (4_107_542_400_000, "2100-03-01 00:00:00"),
+        ] {
+            assert_eq!(time(ms), text);
+        }
+    }
+}

@@ -52,7 +52,11 @@ fn check_tells_every_fault_with_its_place() {
     let path = file.to_str().unwrap();
     let checked = run(&["check", path]);
     assert_eq!(checked.status.code(), Some(0), "{}", err(&checked));
-    assert!(out(&checked).ends_with("c.yaml: good (1 pool, 1 model, 1 tenant)\n"), "{}", out(&checked));
+    assert!(
+        out(&checked).ends_with("c.yaml: good, for `holdfast serve` (1 pool, 1 model, 1 tenant)\n"),
+        "{}",
+        out(&checked)
+    );
     let checked: Value = serde_json::from_slice(&run(&["check", path, "--output", "json"]).stdout).unwrap();
     assert_eq!((&checked["ok"], &checked["total"]), (&Value::Bool(true), &Value::from(0)), "{checked}");
 
@@ -289,13 +293,13 @@ async fn an_admin_port_without_protection_does_not_start() {
 }
 
 #[tokio::test]
-async fn the_admin_port_changes_nothing_and_knows_what_it_has() {
+async fn what_the_admin_port_shows_cannot_be_written_and_it_knows_what_it_has() {
     let (holdfast, _server, _repository) = world().await;
     let before = holdfast.admin_get("/v1/table").await["revision"].clone();
     for method in [Method::POST, Method::PUT, Method::DELETE, Method::PATCH] {
-        for path in ["/v1/table", "/v1/replicas", "/metrics", "/nothing"] {
+        for (path, status) in [("/v1/table", 405), ("/v1/replicas", 405), ("/metrics", 405), ("/nothing", 404)] {
             let answer = holdfast.admin.send(method.clone(), path, &[], "{}".into()).await.unwrap();
-            assert_eq!(answer.status, 405, "{method} {path}");
+            assert_eq!(answer.status, status, "{method} {path}");
         }
     }
     for path in ["/", "/v1", "/v1/table/", "/v1/tables", "//v1/table", "/v1/%74able", "/metrics/x", "/v1/../metrics"] {

@@ -7,35 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-use fleet::{Fleet, PATIENCE, holders, probe};
-use holdfast_testkit::http::{Answer, Client};
+use fleet::{Fleet, PATIENCE, acme, ask_within, holders, loads, path, probe};
+use holdfast_testkit::http::Client;
 use holdfast_testkit::v2_stub::V2;
 use holdfast_testkit::wait::always;
-use holdfast_testkit::{Holdfast, ModelServer, Script, Stub, eventually};
+use holdfast_testkit::{Holdfast, Script, Stub, eventually};
 use serde_json::{Value, json};
-
-/// One tenant, pinned to version 1, that may name the others up to `count`.
-fn acme(subset: usize, count: usize) -> Value {
-    let allow: Vec<String> = (2..=count).map(|v| v.to_string()).collect();
-    json!([{"name": "acme", "subset": subset, "pins": {"screen": "1"}, "allow": {"screen": allow}}])
-}
-
-fn path(version: &str) -> String {
-    format!("/v2/models/screen/versions/{version}/infer")
-}
-
-async fn ask_within(gateway: &Holdfast, version: &str, budget: &str) -> Answer {
-    let headers = [("x-tenant", "acme"), ("x-request-timeout-ms", budget)];
-    gateway.data.post(&path(version), &headers, &probe()).await
-}
-
-async fn loads_in_flight(servers: &[ModelServer]) -> u64 {
-    let mut sum = 0;
-    for server in servers {
-        sum += server.stats().await["loads"]["in_flight"].as_u64().unwrap();
-    }
-    sum
-}
 
 #[tokio::test]
 async fn a_load_slower_than_its_time_out_keeps_its_slot_until_it_has_ended() {
@@ -69,7 +46,7 @@ async fn servers_that_change_their_names_are_given_no_second_load() {
         config["pools"][0]["loads"] = json!({"per_replica": 1});
     })
     .await;
-    eventually("both to load", PATIENCE, async || (loads_in_flight(&fleet.servers).await == 2).then_some(())).await;
+    eventually("both to load", PATIENCE, async || (loads(&fleet.servers, "in_flight").await == 2).then_some(())).await;
     let before = fleet.revision().await;
     fleet.edit(|config| {
         let replicas = config["pools"][0]["replicas"].as_array_mut().unwrap();
@@ -171,4 +148,93 @@ async fn a_version_pinned_in_force_stays_until_its_successor_is_there() {
     })
     .await;
     assert_eq!(fleet.servers[0].stats().await["unloads"], 0);
+}
+
+#[tokio::test]
+async fn a_gateway_that_is_started_anew_counts_the_loads_that_it_finds() {
+    let mut fleet = Fleet::start((1, &["--load-time", "3s"]), 4, acme(1, 4), |_| {}).await;
+    eventually("a load", PATIENCE, async || (loads(&fleet.servers, "in_flight").await == 1).then_some(())).await;
+    for round in 1..=2 {
+        fleet.gateway.restart().await;
+        for version in ["2", "3", "4"] {
+            assert_eq!(ask_within(&fleet.gateway, version, "50").await.status, 503);
+        }
+        eventually("the load to be seen", PATIENCE, async || {
+            (fleet.replica("r1").await["loads_in_flight"] == 1).then_some(())
+        })
+        .await;
+        assert_eq!(fleet.servers[0].stats().await["loads"]["started"], 1, "restart {round}");
+    }
+    let _ = ask_within(&fleet.gateway, "1", "15000").await.expect(200);
+    for version in ["2", "3", "4"] {
+        let _ = ask_within(&fleet.gateway, version, "30000").await.expect(200);
+    }
+    let stats = fleet.servers[0].stats().await;
+    assert_eq!((&stats["loads"]["max_in_flight"], &stats["loads"]["started"]), (&json!(1), &json!(4)), "{stats}");
+}
+
+#[tokio::test]
+async fn a_load_that_is_refused_and_goes_on_all_the_same_keeps_its_slot() {
+    // Answers each load with an error, and loads all the same: slowly, as its index says.
+    let state = Arc::new(AtomicU64::new(0));
+    let (now, v2) = (state.clone(), Arc::new(V2::unloaded(&[("screen-1", "1"), ("screen-2", "2")])));
+    let stub = Stub::start(move |request| {
+        if request.path.ends_with("/load") {
+            now.fetch_add(1, SeqCst);
+            return Script::with_headers(504, &[], b"{\"error\":\"gateway time-out\"}");
+        }
+        if request.path.ends_with("/index") && now.load(SeqCst) > 0 {
+            return Script::with_headers(200, &[], b"[{\"name\":\"screen-1\",\"state\":\"LOADING\"}]");
+        }
+        v2.answer(request)
+    })
+    .await;
+    let mut config = fleet::config(&[stub.url()], 2, acme(1, 2));
+    config["pools"][0]["health"]["interval"] = json!("500ms");
+    let gateway = Holdfast::start(fleet::binary(), &fleet::text(&config)).await;
+    eventually("the load", PATIENCE, async || (state.load(SeqCst) > 0).then_some(())).await;
+    always("no second load", Duration::from_secs(3), async || {
+        assert_eq!(ask_within(&gateway, "2", "100").await.status, 503);
+        state.load(SeqCst) == 1
+    })
+    .await;
+    assert_eq!(fleet::replica(&gateway, "r1").await["loads_in_flight"], 1);
+}
+
+#[tokio::test]
+async fn what_was_loaded_under_a_former_upstream_name_counts_and_is_unloaded() {
+    // The servers have each version under two names.
+    let mut fleet = Fleet::start((1, &["--load-time", "100ms", "--memory", "6GiB"]), 2, acme(1, 2), |config| {
+        config["pools"][0]["replicas"][0]["memory"] = json!("4GiB");
+        config["pools"][0]["thrash_window"] = json!("100ms");
+    })
+    .await;
+    for version in ["1", "2"] {
+        let _ = ask_within(&fleet.gateway, version, "10000").await.expect(200);
+        let (from, to) = (format!("screen-{version}"), format!("other-{version}"));
+        fleet::copy_model(&fleet.repository, &from, &to);
+    }
+    fleet.edit(|config| config["pools"][0]["upstream"] = json!({"model": "other-{version}"}));
+    for version in ["1", "2"] {
+        eventually("the other name to serve", PATIENCE, async || {
+            let answer = ask_within(&fleet.gateway, version, "10000").await;
+            let told = fleet.gateway.admin_get("/v1/explain?tenant=acme&model=screen").await;
+            (answer.status == 200 && told["upstream"]["model"] == "other-1").then_some(())
+        })
+        .await;
+    }
+    eventually("the former names to be gone", PATIENCE, async || {
+        let row = fleet.replica("r1").await;
+        (fleet.servers[0].stats().await["unloads"] == 2 && row["strangers"] == json!([])).then_some(())
+    })
+    .await;
+    let stats = fleet.servers[0].stats().await;
+    assert_eq!(stats["loads"]["refused"], 0, "never more than its memory: {stats}");
+    // Somebody loads a former name again: it takes the room that it is known to take.
+    let _ = fleet.servers[0].http.post("/v2/repository/models/screen-1/load", &[], &json!({})).await.expect(200);
+    eventually("the stranger to count", PATIENCE, async || {
+        let row = fleet.replica("r1").await;
+        (row["strangers"] == json!(["screen-1"]) && row["held"] == 6u64 << 30).then_some(())
+    })
+    .await;
 }

@@ -6,21 +6,11 @@ mod fleet;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use fleet::{Fleet, PATIENCE, is_shed, judgements, probe};
+use fleet::{Fleet, PATIENCE, acme, ask_within, is_shed, judgements, loads, path, probe};
+use holdfast_testkit::eventually;
 use holdfast_testkit::http::Answer;
-use holdfast_testkit::{ModelServer, eventually};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::task::JoinSet;
-
-/// One tenant, pinned to version 1, that may name the others up to `count`.
-fn acme(subset: usize, count: usize) -> Value {
-    let allow: Vec<String> = (2..=count).map(|v| v.to_string()).collect();
-    json!([{"name": "acme", "subset": subset, "pins": {"screen": "1"}, "allow": {"screen": allow}}])
-}
-
-fn path(version: &str) -> String {
-    format!("/v2/models/screen/versions/{version}/infer")
-}
 
 impl Fleet {
     async fn ask(&self, version: &str) -> Answer {
@@ -28,17 +18,8 @@ impl Fleet {
     }
 
     async fn ask_within(&self, version: &str, budget: &str) -> Answer {
-        let headers = [("x-tenant", "acme"), ("x-request-timeout-ms", budget)];
-        self.gateway.data.post(&path(version), &headers, &probe()).await
+        ask_within(&self.gateway, version, budget).await
     }
-}
-
-async fn loads(servers: &[ModelServer], field: &str) -> u64 {
-    let mut sum = 0;
-    for server in servers {
-        sum += server.stats().await["loads"][field].as_u64().unwrap();
-    }
-    sum
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ mod fleet;
 
 use std::collections::BTreeMap;
 
-use fleet::{Fleet, INFER, PATIENCE, binary, config, judgements, probe, subset, text};
+use fleet::{Fleet, INFER, PATIENCE, binary, config, holders, judgements, probe, subset, text};
 use holdfast_testkit::{Holdfast, eventually};
 use serde_json::{Value, json};
 
@@ -167,6 +167,14 @@ async fn a_replica_that_is_added_while_serving_gets_its_keys_within_a_reload() {
     });
     eventually("the next table", PATIENCE, async || (fleet.revision().await > before).then_some(())).await;
     assert_eq!(fleet.replica("r3").await["pool"], "main");
+    // Nobody waits for it: its keys are served where they were until it holds the version.
+    eventually("the new replica to be ready", PATIENCE, async || {
+        for t in 0..20 {
+            let _ = fleet.infer(&format!("t{t}")).await.expect(200);
+        }
+        holders(&fleet.gateway, "1").await.contains(&"r3".to_owned()).then_some(())
+    })
+    .await;
     let mut served = BTreeMap::<String, usize>::new();
     for t in 0..20 {
         let answer = fleet.infer(&format!("t{t}")).await.expect(200);
@@ -244,4 +252,32 @@ async fn what_is_gone_from_the_file_is_gone_after_one_reload_and_a_bad_file_chan
     assert_eq!(fleet.revision().await, after, "the table in force is as it was");
     let _ = fleet.infer("acme").await.expect(200);
     assert_eq!(fleet.gateway.metrics().await.sum("holdfast_config_error", &[]), 1.0);
+}
+
+#[tokio::test]
+async fn a_running_split_of_a_pin_is_told_by_the_table_and_by_explain() {
+    let fleet = Fleet::start((1, &[]), 4, tenants(), |config| config["truth"] = json!("store")).await;
+    fleet.wait_held("1", 1).await;
+    let explained =
+        async |more: &str| fleet.gateway.admin_get(&format!("/v1/explain?tenant=acme&model=screen{more}")).await;
+    let row = async || {
+        let table = fleet.gateway.admin_get("/v1/table").await;
+        table["tenants"].as_array().unwrap().iter().find(|row| row["tenant"] == "acme").unwrap().clone()
+    };
+    assert_eq!((explained("").await.get("split"), row().await.get("split")), (None, None));
+    let output = fleet.gateway.cli(&["pin", "set", "acme", "screen", "4", "--canary", "10%:1h"]).await;
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let split = json!({"version": "4", "percent": 10});
+    let told = eventually("the first share", PATIENCE, async || {
+        Some(explained("").await).filter(|told| told.get("split") == Some(&split))
+    })
+    .await;
+    let steps = told["steps"].as_array().unwrap();
+    let at = |stage: &str| steps.iter().position(|step| step["stage"] == stage).unwrap();
+    assert!(at("version") < at("split") && at("split") < at("decision"), "{told:#}");
+    let said = steps[at("split")]["outcome"].as_str().unwrap();
+    assert!(said.starts_with("10 % of the pin's submissions go to version 4"), "{said}");
+    assert_eq!(explained("&version=1").await["split"], split, "it runs, whatever a client names");
+    let row = row().await;
+    assert_eq!((&row["split"], &row["pins"]), (&json!({"screen": split}), &json!({"screen": "1"})), "the pin stays");
 }

@@ -90,6 +90,7 @@ async fn an_answer_that_names_another_model_does_not_pass() {
     assert!(told["now"].as_str().unwrap().contains("at once 503 no_holder, retry after"), "{told}");
     let member = &told["subset"][0];
     assert_eq!((&member["state"], &member["reason"]), (&json!("quarantined"), &json!("quarantined")), "{told}");
+    assert_eq!(member["usable"], false, "the replica is up, but of no use for this version: {told}");
     assert!((10..=30).contains(&member["retry_in_seconds"].as_u64().unwrap()), "{told}");
     assert_eq!(stub.executions(), 1);
 }

@@ -103,6 +103,22 @@ pub fn fit(memories: &[Option<Bytes>], sizes: &[Bytes], pins: &[Pin]) -> Fit {
     Fit { ceiling: Bytes(ceiling), needed, memory, replicas, short }
 }
 
+/// For each replica the pins (by index) that have it alone: what its loss leaves without a holder. That another key holds the same version elsewhere is no
+/// help, since a key is never served outside its own subset.
+#[must_use]
+pub fn left_alone(replicas: usize, pins: &[Pin]) -> Vec<Vec<usize>> {
+    let mut alone = vec![Vec::new(); replicas];
+    for (index, pin) in pins.iter().enumerate() {
+        let subset = pin.order.get(..pin.k.min(pin.order.len())).unwrap_or_default();
+        if let [only] = subset
+            && let Some(pins) = alone.get_mut(*only as usize)
+        {
+            pins.push(index);
+        }
+    }
+    alone
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

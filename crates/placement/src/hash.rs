@@ -25,11 +25,15 @@ pub enum Purpose {
     CacheKey,
     /// A limiter bucket's name to its key.
     LimiterKey,
+    /// (tenant, model, submission) to the submission's place in the traffic of a split pin.
+    SplitLot,
+    /// (tenant, model, submission) to the submission's place in the traffic of which a share is copied.
+    ShadowLot,
 }
 
 impl Purpose {
     /// All purposes.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::Subset,
         Self::LoadOwner,
         Self::Slot,
@@ -37,6 +41,8 @@ impl Purpose {
         Self::Rendezvous,
         Self::CacheKey,
         Self::LimiterKey,
+        Self::SplitLot,
+        Self::ShadowLot,
     ];
 
     /// The salt: the first part of what is hashed.
@@ -50,6 +56,8 @@ impl Purpose {
             Self::Rendezvous => "holdfast/rendezvous/1",
             Self::CacheKey => "holdfast/cache-key/1",
             Self::LimiterKey => "holdfast/limiter-key/1",
+            Self::SplitLot => "holdfast/split-lot/1",
+            Self::ShadowLot => "holdfast/shadow-lot/1",
         }
     }
 }

@@ -45,9 +45,25 @@ struct Waiter {
 
 #[derive(Clone, Copy, Debug)]
 struct Load {
+    /// None: nobody here asked for it.
+    op: Option<Op>,
     pair: Pair,
     server: ServerIx,
     deadline: Mono,
+    heard: Heard,
+    /// The server's index has shown it.
+    listed: bool,
+}
+
+/// Who tells that a load has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Heard {
+    /// Its answer.
+    Answer,
+    /// Polls from this very moment on, which `effects` tells.
+    Index,
+    /// Polls that begin at this moment or later.
+    IndexSince(Mono),
 }
 
 /// Books kept from events and effects alone.
@@ -59,7 +75,9 @@ pub struct Witness {
     waiters: BTreeMap<WaiterId, Waiter>,
     /// Where a request or a wanted set ever asked for a version.
     asked: BTreeSet<Pair>,
-    loads: BTreeMap<Op, Load>,
+    loads: Vec<Load>,
+    /// Loads of names that no version has.
+    strange: BTreeMap<ReplicaIx, u32>,
     verifications: BTreeMap<Op, Pair>,
     /// Copies that answered or proved wrong, and have not been shown since: they serve nobody, so they are no holders.
     wrong: BTreeSet<Pair>,
@@ -80,7 +98,8 @@ impl Witness {
             versions: BTreeMap::new(),
             waiters: BTreeMap::new(),
             asked: BTreeSet::new(),
-            loads: BTreeMap::new(),
+            loads: Vec::new(),
+            strange: BTreeMap::new(),
             verifications: BTreeMap::new(),
             wrong: BTreeSet::new(),
             up: BTreeSet::new(),
@@ -111,17 +130,18 @@ impl Witness {
             Event::RemoveReplica { replica } => {
                 self.replicas.remove(replica);
                 self.up.remove(replica);
+                self.strange.remove(replica);
+                self.hand_on(|l| l.pair.0 == *replica && l.heard != Heard::Answer);
             }
             Event::ReplicaUp { replica } if self.replicas.contains_key(replica) => drop(self.up.insert(*replica)),
             Event::ReplicaDown { replica } => drop(self.up.remove(replica)),
-            // A load over its time has ended when a poll that began later shows the version.
-            Event::Observed { replica, started, held } if self.up.contains(replica) => {
-                let seen = |l: &Load| l.pair.0 == *replica && held.contains(&l.pair.1) && l.deadline <= *started;
-                self.loads.retain(|_, load| !seen(load));
+            Event::Observed { replica, started, held, loading, strange } if self.up.contains(replica) => {
+                self.observed((*replica, *started), held, loading);
+                self.strange.insert(*replica, strange.loads);
             }
             Event::SetVersion { version, spec } => drop(self.versions.insert(*version, spec.clone())),
             Event::RemoveVersion { version } => drop(self.versions.remove(version)),
-            Event::SetWanted { replica, versions } => self.asked.extend(versions.iter().map(|v| (*replica, *v))),
+            Event::SetWanted { replica, versions } => self.asked.extend(versions.iter().map(|(v, _)| (*replica, *v))),
             Event::Want { waiter, version, candidates, deadline } => {
                 self.asked.extend(candidates.iter().map(|r| (*r, *version)));
                 let new = Waiter { version: *version, candidates: candidates.clone(), deadline: *deadline };
@@ -133,10 +153,63 @@ impl Witness {
                 let pair = self.verifications.remove(op);
                 self.wrong.extend(pair.filter(|_| matches!(proof, Proof::Wrong(_))));
             }
-            Event::LoadDone { op, .. } => drop(self.loads.remove(op)),
+            Event::LoadDone { op, result: Ok(_) } => {
+                self.loads.retain(|l| l.op != Some(*op) || l.heard != Heard::Answer);
+            }
+            Event::LoadDone { op, result: Err(_) } => self.refused(*op),
             Event::Drained { replica, version } => drop(self.undrained.remove(&(*replica, *version))),
             _ => {}
         }
+    }
+
+    /// A load over its time has ended when a poll that began later shows the version; one that was answered, when it is not listed.
+    fn observed(&mut self, (replica, started): (ReplicaIx, Mono), held: &[VersionIx], loading: &[VersionIx]) {
+        self.loads.iter_mut().filter(|l| l.pair.0 == replica).for_each(|l| l.listed |= loading.contains(&l.pair.1));
+        self.loads.retain(|l| match l.heard {
+            _ if l.pair.0 != replica => true,
+            Heard::Answer => {
+                let (is_held, listed) = (held.contains(&l.pair.1), loading.contains(&l.pair.1));
+                l.deadline > started || !(is_held || (l.listed && !listed))
+            }
+            Heard::Index => true,
+            Heard::IndexSince(at) => at > started || loading.contains(&l.pair.1),
+        });
+        let Some(server) = self.replicas.get(&replica).map(|s| s.server) else { return };
+        for version in loading.iter().copied() {
+            if !self.loads.iter().any(|l| l.server == server && l.pair.1 == version) {
+                let heard = Heard::IndexSince(started);
+                self.loads.push(Load {
+                    op: None,
+                    pair: (replica, version),
+                    server,
+                    deadline: started,
+                    heard,
+                    listed: true,
+                });
+            }
+        }
+    }
+
+    /// The answer to a load was an error: the index tells when it has ended.
+    fn refused(&mut self, op: Op) {
+        for load in self.loads.iter_mut().filter(|l| l.op == Some(op) && l.heard == Heard::Answer) {
+            load.heard = Heard::Index;
+        }
+        let known: BTreeSet<ReplicaIx> = self.replicas.keys().copied().collect();
+        self.hand_on(|l| l.op == Some(op) && !known.contains(&l.pair.0));
+    }
+
+    /// Of loads on a replica that is gone its server's next name is asked, if there is one.
+    fn hand_on(&mut self, concerns: impl Fn(&Load) -> bool) {
+        let Self { loads, replicas, .. } = self;
+        loads.retain_mut(|load| {
+            if !concerns(load) {
+                return true;
+            }
+            let heir = replicas.iter().find(|(_, s)| s.server == load.server).map(|(ix, _)| *ix);
+            load.pair.0 = heir.unwrap_or(load.pair.0);
+            heir.is_some()
+        });
     }
 
     /// Checks the effects of one `apply` at `now`, in order.
@@ -150,11 +223,15 @@ impl Witness {
         after: &Residency,
         usage: &dyn Usage,
     ) -> Result<(), Violation> {
+        for load in self.loads.iter_mut().filter(|l| l.heard == Heard::Index) {
+            load.heard = Heard::IndexSince(now);
+        }
         for effect in effects {
             match effect {
                 Effect::Load { op, replica, version, deadline } => {
                     let server = self.replicas.get(replica).map_or(ServerIx(u32::MAX), |s| s.server);
-                    self.loads.insert(*op, Load { pair: (*replica, *version), server, deadline: *deadline });
+                    let (pair, deadline, heard) = ((*replica, *version), *deadline, Heard::Answer);
+                    self.loads.push(Load { op: Some(*op), pair, server, deadline, heard, listed: false });
                     self.load(now, *replica, *version, after)?;
                 }
                 Effect::Show { replica, version } => {
@@ -182,7 +259,8 @@ impl Witness {
     /// LOAD-1, and a load is only where somebody asked for it, where it is not in service already, and where it fits.
     fn load(&self, now: Mono, replica: ReplicaIx, version: VersionIx, after: &Residency) -> Result<(), Violation> {
         let spec = self.replicas.get(&replica);
-        let here = self.loads.values().filter(|l| spec.is_some_and(|s| s.server == l.server)).count();
+        let here = self.loads.iter().filter(|l| spec.is_some_and(|s| s.server == l.server)).count();
+        let here = here + self.strange.get(&replica).map_or(0, |n| *n as usize);
         let bound = spec.map_or(0, |s| s.max_loads) as usize;
         hold(here <= bound, Invariant::Load1, || format!("{here} loads on {replica:?}, the bound is {bound}"))?;
         let (all, fleet) = (self.in_flight(now), self.settings.fleet_loads as usize);
@@ -197,9 +275,11 @@ impl Witness {
         })
     }
 
-    /// Loads that count for the fleet: all, but for those that are over their time on a replica that is down or gone.
+    /// Loads that count for the fleet: all, but for those on a replica that is down or gone that are over their time or were answered.
     fn in_flight(&self, now: Mono) -> usize {
-        self.loads.values().filter(|l| l.deadline > now || self.up.contains(&l.pair.0)).count()
+        let heard_of = |l: &&Load| (l.heard == Heard::Answer && l.deadline > now) || self.up.contains(&l.pair.0);
+        let strange = self.strange.iter().filter(|(r, _)| self.up.contains(r)).map(|(_, n)| *n as usize);
+        self.loads.iter().filter(heard_of).count() + strange.sum::<usize>()
     }
 
     /// LOAD-2.

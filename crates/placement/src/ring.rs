@@ -62,6 +62,11 @@ impl Ring {
         &self.members
     }
 
+    /// The points: (position, member), sorted. A member's arcs end at its points.
+    pub(crate) fn points(&self) -> &[(u64, u32)] {
+        &self.points
+    }
+
     /// Replaces `out` by the first `n` owners of the key: the distinct members met from the key's position onwards.
     pub fn first(&self, key: u64, n: usize, out: &mut Vec<u32>) {
         out.clear();

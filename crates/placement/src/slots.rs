@@ -92,6 +92,12 @@ impl SlotMap {
         &self.members
     }
 
+    /// How many slots there are.
+    #[must_use]
+    pub fn slots(&self) -> usize {
+        self.owners.len()
+    }
+
     /// The slot of a key.
     #[must_use]
     pub fn slot_of(&self, key: u64) -> u32 {
@@ -136,8 +142,8 @@ impl SlotMap {
         let ranks = Rendezvous::new(self.members.clone());
         let mut order = Vec::new();
         let mut steps = Vec::new();
-        let orphans = self.slots().filter(|(_, owner)| owner.is_none());
-        let owned = self.slots().filter(|(_, owner)| owner.is_some());
+        let orphans = self.numbered().filter(|(_, owner)| owner.is_none());
+        let owned = self.numbered().filter(|(_, owner)| owner.is_some());
         for (slot, from) in orphans.chain(owned) {
             let surplus = from.is_none_or(|f| room.get(f as usize).is_some_and(|r| *r < 0));
             if !surplus {
@@ -177,7 +183,7 @@ impl SlotMap {
         Ok(())
     }
 
-    fn slots(&self) -> impl Iterator<Item = (u32, Option<u32>)> {
+    fn numbered(&self) -> impl Iterator<Item = (u32, Option<u32>)> {
         (0u32..).zip(self.owners.iter().copied())
     }
 

@@ -311,7 +311,7 @@ fn polls_that_are_older_than_a_change_do_not_undo_it() {
     let started = w.now;
     w.advance(secs(1));
     w.hold(0, 0);
-    w.event(Event::Observed { replica: r(0), started, held: vec![] });
+    w.event(Event::Observed { replica: r(0), started, held: vec![], loading: vec![], strange: Strange::NONE });
     assert!(w.holds(0, 0), "the poll began before the load was done");
     w.poll(0, &[]);
     assert!(!w.holds(0, 0), "the server has restarted");
@@ -321,7 +321,13 @@ fn polls_that_are_older_than_a_change_do_not_undo_it() {
     let started = w.now;
     w.advance(secs(1));
     w.hold(0, 1);
-    w.event(Event::Observed { replica: r(0), started, held: vec![v(0), v(1)] });
+    w.event(Event::Observed {
+        replica: r(0),
+        started,
+        held: vec![v(0), v(1)],
+        loading: vec![],
+        strange: Strange::NONE,
+    });
     assert!(w.open.is_empty() && w.holds(0, 1), "version 0 was unloaded after the poll began");
 }
 

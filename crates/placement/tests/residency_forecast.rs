@@ -103,3 +103,26 @@ fn time_that_has_passed_counts_without_a_tick() {
     let forecast = w.machine.forecast(later, v(0), &[r(0)], secs(30), &w.usage);
     assert_eq!((forecast.answer, forecast.begins), (None, Some(r(0))), "the back-off is over by then");
 }
+
+#[test]
+fn what_is_asked_for_anew_is_tried_at_once_and_its_failures_count_from_there() {
+    let mut w = world(1, 4, 1);
+    w.wanted(0, &[0]);
+    for wait in [1, 2, 4] {
+        w.fail_load(0, false);
+        w.advance(secs(wait));
+    }
+    w.fail_load(0, true);
+    assert_eq!(w.machine.report().replicas[0].missing[0].failures, 4);
+    w.event(Event::Afresh { replica: r(0), version: v(0) });
+    assert_eq!(w.loading(), [(0, 0)], "no back-off is waited for");
+    w.fail_load(0, false);
+    assert_eq!(w.machine.report().replicas[0].missing[0].failures, 1);
+    w.advance(secs(1));
+    assert_eq!(w.loading(), [(0, 0)], "the back-off begins anew, too");
+    // A load that runs goes on.
+    w.event(Event::Afresh { replica: r(0), version: v(0) });
+    assert_eq!(w.loading(), [(0, 0)]);
+    w.settle(secs(1));
+    assert!(w.holds(0, 0));
+}

@@ -35,6 +35,12 @@ enum Step {
         start: bool,
     },
     Poll(u32),
+    /// Somebody else has a server load something.
+    Strange {
+        replica: u32,
+        mask: u8,
+        others: u32,
+    },
     Down(u32),
     Up(u32),
     Lost(u32),
@@ -48,6 +54,7 @@ enum Step {
     Release(u32, u32),
     Renew(u32, u32),
     Wanted(u32, u8),
+    Kept(u32, u8),
     Version {
         version: u32,
         pinned: bool,
@@ -60,6 +67,7 @@ enum Step {
         flags: u8,
     },
     RemoveReplica(u32),
+    Afresh(u32, u32),
     Fleet(u32),
 }
 
@@ -73,6 +81,7 @@ fn step() -> impl Strategy<Value = Step> {
         12 => (0u64..15_000).prop_map(Step::Advance),
         12 => (r.clone(), v.clone(), any::<bool>()).prop_map(|(replica, version, start)| Step::Use { replica, version, start }),
         6 => r.clone().prop_map(Step::Poll),
+        2 => (r.clone(), 0u8..8, 0u32..2).prop_map(|(replica, mask, others)| Step::Strange { replica, mask, others }),
         1 => r.clone().prop_map(Step::Down),
         2 => r.clone().prop_map(Step::Up),
         1 => r.clone().prop_map(Step::Lost),
@@ -80,7 +89,9 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (r.clone(), v.clone()).prop_map(|(r, v)| Step::Quarantine(r, v)),
         2 => (r.clone(), v.clone()).prop_map(|(r, v)| Step::Release(r, v)),
         2 => (r.clone(), v.clone()).prop_map(|(r, v)| Step::Renew(r, v)),
+        1 => (r.clone(), v.clone()).prop_map(|(r, v)| Step::Afresh(r, v)),
         3 => (r.clone(), 0u8..32).prop_map(|(r, mask)| Step::Wanted(r, mask)),
+        2 => (r.clone(), 0u8..32).prop_map(|(r, mask)| Step::Kept(r, mask)),
         3 => (v.clone(), any::<bool>()).prop_map(|(version, pinned)| Step::Version { version, pinned }),
         1 => v.prop_map(Step::RemoveVersion),
         2 => (r.clone(), 1u64..4, 1u32..3, 0u8..16)
@@ -134,6 +145,10 @@ impl Servers {
             Step::Advance(ms) => self.advance(Duration::from_millis(ms)),
             Step::Use { replica, version, start } => self.set_use(replica, version, start),
             Step::Poll(replica) => self.poll(replica),
+            Step::Strange { replica, mask, others } => {
+                let held = self.held(replica);
+                self.world.index(replica, &held, &chosen(mask, VERSIONS), others);
+            }
             Step::Down(replica) => w.event(Event::ReplicaDown { replica: r(replica) }),
             Step::Up(replica) => w.event(Event::ReplicaUp { replica: r(replica) }),
             Step::Lost(replica) => w.event(Event::ObservationLost { replica: r(replica) }),
@@ -143,7 +158,13 @@ impl Servers {
             }
             Step::Release(replica, version) => w.event(Event::Released { replica: r(replica), version: v(version) }),
             Step::Renew(replica, version) => w.event(Event::Renew { replica: r(replica), version: v(version) }),
-            Step::Wanted(replica, mask) => w.wanted(replica, &chosen(mask, VERSIONS)),
+            Step::Afresh(replica, version) => w.event(Event::Afresh { replica: r(replica), version: v(version) }),
+            Step::Wanted(replica, mask) => {
+                let turn = |ix: u32| [Turn::Pinned, Turn::Coming, Turn::Retained][(ix % 3) as usize];
+                let versions: Vec<_> = chosen(mask, VERSIONS).into_iter().map(|ix| (ix, turn(ix))).collect();
+                w.wanted_by_turn(replica, &versions);
+            }
+            Step::Kept(replica, mask) => w.kept(replica, &chosen(mask, VERSIONS)),
             Step::Version { version, pinned } => w.version(version, pinned),
             Step::RemoveVersion(version) => w.event(Event::RemoveVersion { version: v(version) }),
             Step::Replica { replica, gib, max_loads, flags } => {
@@ -161,8 +182,12 @@ impl Servers {
     }
 
     fn poll(&mut self, replica: u32) {
-        let held: Vec<u32> = self.truth.iter().filter(|(at, _)| at.0 == replica).map(|(_, v)| v.0).collect();
+        let held = self.held(replica);
         self.world.poll(replica, &held);
+    }
+
+    fn held(&self, replica: u32) -> Vec<u32> {
+        self.truth.iter().filter(|(at, _)| at.0 == replica).map(|(_, v)| v.0).collect()
     }
 
     /// Mostly about what is shown, sometimes too late.
@@ -251,6 +276,7 @@ impl Servers {
     fn quiet(&mut self) {
         for replica in 0..REPLICAS {
             self.world.wanted(replica, &[]);
+            self.world.kept(replica, &[]);
             self.world.event(Event::ReplicaUp { replica: r(replica) });
         }
         for _ in 0..40 {

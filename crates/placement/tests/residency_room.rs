@@ -264,6 +264,28 @@ fn what_nobody_serves_is_warmed_first() {
     assert_eq!(w.loading(), [(0, 1)]);
 }
 
+/// A replica that has been restarted: the pin is served elsewhere, what is only retained is not.
+#[test]
+fn what_is_pinned_is_warmed_before_what_a_pin_goes_to_and_that_before_what_is_retained() {
+    let mut w = world(Mode::Guaranteed, 2, 4, 4);
+    w.hold(1, 2);
+    w.hold(1, 3);
+    w.wanted_by_turn(0, &[(0, Turn::Retained), (1, Turn::Coming), (2, Turn::Pinned), (3, Turn::Pinned)]);
+    w.settle(secs(1));
+    let load = |e: &Effect| match e {
+        Effect::Load { replica: ReplicaIx(0), version, .. } => Some(version.0),
+        _ => None,
+    };
+    let order: Vec<u32> = w.log.iter().filter_map(load).collect();
+    assert_eq!(order, [2, 3, 1, 0]);
+    // A load that fails holds nobody up: while it is put off, it is the next one's turn.
+    let mut w = world(Mode::Guaranteed, 1, 4, 2);
+    w.wanted_by_turn(0, &[(0, Turn::Retained), (1, Turn::Pinned)]);
+    assert_eq!(w.loading(), [(0, 1)]);
+    w.fail_load(0, false);
+    assert_eq!(w.loading(), [(0, 0)]);
+}
+
 #[test]
 fn requests_go_before_warm_ups_but_do_not_starve_them() {
     let mut w = World::with(Settings { fleet_loads: 1, ..Settings::default() }, 1, 64, 40, Mode::Guaranteed);
@@ -338,4 +360,42 @@ fn an_unload_that_fails_costs_nobody_the_version() {
     w.settle(secs(1));
     assert!(w.holds(0, 0), "it is proven and shown again");
     assert!(w.shed(waiter).is_some());
+}
+
+#[test]
+fn a_copy_that_is_kept_until_others_hold_it_is_neither_evicted_for_them_nor_relied_on() {
+    // Version 0 is leaving replica 0 for replica 1, which is full of what is wanted there. Nothing asks for it, so its warm-up has to make room.
+    let mut w = World::with(Settings::default(), 2, 1, 3, Mode::Overcommit);
+    w.hold(0, 0);
+    w.wanted(1, &[1]);
+    w.settle(secs(1));
+    w.kept(0, &[0]);
+    // What is served elsewhere may not push it out.
+    w.wanted(0, &[1]);
+    w.advance(secs(200));
+    assert!(w.holds(0, 0), "kept, although it is not wanted here any more");
+    w.wanted(1, &[0, 1]);
+    w.advance(secs(2));
+    w.settle(secs(1));
+    assert!(w.holds(1, 0), "the copy that leaves is none to rely on: {:#?}", w.machine.report());
+    // Lost where it leaves, it is not loaded there again.
+    w.wanted(0, &[]);
+    w.poll(0, &[]);
+    w.advance(secs(200));
+    assert_eq!(w.loading(), []);
+}
+
+#[test]
+fn what_a_server_holds_that_no_version_is_called_takes_room() {
+    let mut w = World::with(Settings::default(), 1, 2, 2, Mode::Overcommit);
+    let strange = Strange { loads: 0, size: Bytes(GIB) };
+    w.event(Event::Observed { replica: r(0), started: w.now, held: vec![], loading: vec![], strange });
+    w.hold(0, 0);
+    assert_eq!(w.machine.held(r(0)), Bytes(2 * GIB));
+    w.advance(secs(100));
+    // Room for a second version has to be made of the first: the server has none beside.
+    w.want(1, &[0], secs(100));
+    assert_eq!(w.loading(), []);
+    w.settle(secs(1));
+    assert!(w.holds(0, 1) && !w.holds(0, 0));
 }

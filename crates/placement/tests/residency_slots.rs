@@ -120,3 +120,81 @@ fn each_pool_has_its_own_time_for_a_load() {
     let late: Vec<Alarm> = w.alarms();
     assert!(matches!(&late[..], [Alarm::LoadOverdue { replica: ReplicaIx(1), .. }]), "{late:?}");
 }
+
+#[test]
+fn loads_that_only_the_index_tells_of_take_slots_until_it_does_not() {
+    let mut w = World::with(Settings { fleet_loads: 2, ..Settings::default() }, 2, 4, 4, Mode::Guaranteed);
+    // A former process asked for version 0; version 1 has to wait for its slot, and version 0 is waited for without a second load.
+    w.index(0, &[], &[0], 0);
+    let (first, second) = (w.want(0, &[0], secs(60)), w.want(1, &[0], secs(60)));
+    w.advance(secs(5));
+    assert_eq!((w.loading(), w.machine.loads_in_flight()), (vec![], 1));
+    // A name that no version has takes the last slot of the fleet.
+    w.index(1, &[], &[], 1);
+    w.want(2, &[1], secs(60));
+    assert_eq!((w.loading(), w.machine.loads_in_flight()), (vec![], 2));
+    w.index(0, &[0], &[], 0);
+    w.drain();
+    assert_eq!(w.loading(), [(0, 1)], "the load has ended, and its slot is free");
+    w.settle(secs(1));
+    assert_eq!(w.outcome(first), Some(Outcome::Ready(r(0))));
+    assert_eq!(w.outcome(second), Some(Outcome::Ready(r(0))));
+    w.index(1, &[], &[], 0);
+    assert_eq!(w.loading(), [(1, 2)]);
+}
+
+#[test]
+fn a_load_that_is_refused_keeps_its_slot_until_the_index_shows_that_it_has_ended() {
+    let mut w = world(1, 4, 2);
+    w.want(0, &[0], secs(100));
+    let started = w.now;
+    let Effect::Load { op, .. } = w.open.remove(0) else { panic!("a load") };
+    w.advance(secs(1));
+    let waiting = w.want(1, &[0], secs(100));
+    let text = "gateway time-out".to_owned();
+    w.event(Event::LoadDone { op, result: Err(LoadError { text, permanent: false }) });
+    assert_eq!((w.loading(), w.machine.loads_on(r(0))), (vec![], 1), "nobody knows yet what the server does");
+    // A poll that began before the answer says nothing of what came after it.
+    let (held, loading, strange) = (vec![], vec![], Strange::NONE);
+    w.event(Event::Observed { replica: r(0), started, held, loading, strange });
+    assert_eq!(w.machine.loads_on(r(0)), 1);
+    w.index(0, &[], &[0], 0);
+    w.advance(secs(20));
+    assert_eq!((w.loading(), w.machine.loads_on(r(0))), (vec![], 1), "it goes on, and is not asked for a second time");
+    w.index(0, &[0], &[], 0);
+    assert_eq!(w.loading(), [(0, 1)]);
+    w.settle(secs(1));
+    assert!(w.holds(0, 0), "it was proved when it was there");
+    assert_eq!(w.outcome(waiting), Some(Outcome::Ready(r(0))));
+}
+
+#[test]
+fn a_refused_load_on_a_server_that_is_gone_holds_nobody_up() {
+    let mut w = World::with(Settings { fleet_loads: 1, ..Settings::default() }, 2, 4, 1, Mode::Guaranteed);
+    w.want(0, &[0], secs(100));
+    let Effect::Load { op, .. } = w.open.remove(0) else { panic!("a load") };
+    let text = "the connection broke".to_owned();
+    w.event(Event::LoadDone { op, result: Err(LoadError { text, permanent: false }) });
+    w.event(Event::ReplicaDown { replica: r(0) });
+    w.want(0, &[1], secs(100));
+    assert_eq!(w.loading(), [(1, 0)]);
+    w.event(Event::RemoveReplica { replica: r(0) });
+    assert_eq!(w.machine.loads_in_flight(), 1);
+}
+
+#[test]
+fn a_load_over_its_time_that_the_server_listed_has_ended_when_it_lists_it_no_more() {
+    let mut w = world(1, 4, 2);
+    w.want(0, &[0], secs(1));
+    w.advance(secs(10));
+    w.index(0, &[], &[0], 0);
+    w.index(0, &[], &[], 0);
+    assert_eq!(w.machine.loads_on(r(0)), 1, "within its time its answer tells");
+    w.advance(secs(300));
+    w.want(1, &[0], secs(30));
+    w.index(0, &[], &[0], 0);
+    assert_eq!(w.loading(), [(0, 0)], "it is listed, so it goes on");
+    w.index(0, &[], &[], 0);
+    assert_eq!(w.loading(), [(0, 0), (0, 1)], "its answer is still out, but it has ended");
+    assert_eq!(w.machine.loads_on(r(0)), 1);
+}

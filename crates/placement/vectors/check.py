@@ -45,6 +45,10 @@ CASES = [
     ("holdfast/limiter-key/1", [b"tenant", b"acme"]),
     ("holdfast/limiter-key/1", [b"user", b"acme", b"alice"]),
     ("holdfast/limiter-key/1", [b"x" * 1000]),
+    ("holdfast/split-lot/1", [b"acme", b"screen", b"order-1"]),
+    ("holdfast/split-lot/1", [b"acme", b"screen", b"order-2"]),
+    ("holdfast/shadow-lot/1", [b"acme", b"screen", b"order-1"]),
+    ("holdfast/shadow-lot/1", [b"acme", b"screen", b"order-2"]),
 ]
 
 

@@ -78,6 +78,15 @@ impl Entries {
         self.0.iter().flat_map(|part| part.iter())
     }
 
+    /// Those of one kind, in no order that means anything. Costs what there is of that kind, and a look into each part.
+    pub fn of_kind(&self, kind: ResourceKind) -> impl Iterator<Item = (&Arc<str>, &Arc<Json>)> {
+        let from: Name = (kind, Arc::from(""));
+        self.0.iter().flat_map(move |part| {
+            let rest = part.range(from.clone()..);
+            rest.map_while(move |((of, name), value)| (*of == kind).then_some((name, value)))
+        })
+    }
+
     /// As the configuration has it, in order of kind and name.
     #[must_use]
     pub fn resources(&self) -> Resources {

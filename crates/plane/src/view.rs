@@ -79,6 +79,8 @@ pub struct Pending {
     pub model: ModelName,
     /// Where it goes.
     pub to: Version,
+    /// What it waits for, or why it does not go, if that is known and is not that it is being warmed.
+    pub words: Option<String>,
 }
 
 /// What is asked of a gateway beside serving the table.
@@ -128,7 +130,18 @@ pub struct ReplicaStatus {
     /// Requests in flight from this gateway.
     pub in_flight: u32,
     /// Of the observed versions, those about which there is something to say. One that is not here is absent.
-    pub versions: Vec<(Artifact, Report)>,
+    pub versions: Vec<Observed>,
+}
+
+/// A version on a replica.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Observed {
+    /// What.
+    pub artifact: Artifact,
+    /// How it stands. Never `Absent` and never `Lost`.
+    pub report: Report,
+    /// Loads that failed in a row: each more is another try.
+    pub failures: u32,
 }
 
 /// Comparisons of copied traffic since the copying began.
@@ -138,9 +151,9 @@ pub struct Shadowed {
     pub rollout: RolloutId,
     /// Which of its pins.
     pub pin: usize,
-    /// Answers that could be compared.
+    /// Copies that were answered so that both answers could be compared, or that should have been answered.
     pub compared: u64,
-    /// Answers that differed.
+    /// Those of them that differed: by what they say, by an error, or by no whole answer.
     pub differed: u64,
 }
 

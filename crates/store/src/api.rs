@@ -22,7 +22,7 @@ pub trait Store: Send + Sync {
 
     /// Makes a change and writes records, all or nothing.
     ///
-    /// Errors: [`Error::Conflict`], [`Error::RecordConflict`], [`Error::Fenced`]; and [`Error::Invalid`], [`Error::TooLarge`] for what no
+    /// Errors: [`Error::Conflict`], [`Error::Moved`], [`Error::RecordConflict`], [`Error::Fenced`]; and [`Error::Invalid`], [`Error::TooLarge`] for what no
     /// store takes. After an error with [`crate::Applied::Maybe`] read the head and compare before trying again.
     fn commit(&self, commit: Commit) -> Fut<'_, Committed>;
 

@@ -21,6 +21,8 @@ use std::io::{BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
 const MAGIC: &[u8] = b"holdfast-backup 1\n";
+/// What every format begins with, before its number.
+const FORMAT: &[u8] = b"holdfast-backup ";
 /// Longer than any frame: a header's author and reason, a key and a value, the kinds.
 const MAX_FRAME: usize = 256 * 1024;
 const BUFFER: usize = 256 * 1024;
@@ -184,7 +186,7 @@ impl Reader {
         let mut reader = Self { input, hash: blake3::Hasher::new(), counts: Counts::default(), seen: None };
         let mut magic = [0; MAGIC.len()];
         if reader.input.read_exact(&mut magic).is_err() || magic != *MAGIC {
-            return Err(Error::corrupt("the file is no backup of format 1"));
+            return Err(other_format(&magic));
         }
         reader.hash.update(&magic);
         Ok(reader)
@@ -230,6 +232,17 @@ impl Reader {
 
     fn exact(&mut self, into: &mut [u8]) -> Result<()> {
         self.input.read_exact(into).map_err(|_| Error::corrupt("the backup ends too early"))
+    }
+}
+
+/// What a file is that does not begin as a backup of this release does.
+fn other_format(begin: &[u8]) -> Error {
+    let number = begin.strip_prefix(FORMAT).map(|rest| rest.split(|b| *b == b'\n').next().unwrap_or_default());
+    match number.and_then(|digits| std::str::from_utf8(digits).ok()?.parse::<u32>().ok()) {
+        Some(found) if found != 1 => {
+            Error::invalid(format!("the backup has format {found}, this release reads format 1: use a newer release"))
+        }
+        _ => Error::corrupt("the file is no backup"),
     }
 }
 

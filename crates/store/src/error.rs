@@ -69,6 +69,14 @@ pub enum Error {
         /// What is there; `None`: no record.
         found: Option<u64>,
     },
+    /// What is in force has changed since the writer looked.
+    #[error("the change was made against revision {seen} in force, but revision {in_force} is")]
+    Moved {
+        /// What the writer saw.
+        seen: Revision,
+        /// The last revision that changed what is in force.
+        in_force: Revision,
+    },
     /// The writer's term of leadership is over.
     #[error("term {term} is over, term {highest} has begun")]
     Fenced {
@@ -176,6 +184,7 @@ pub enum Error {
 pub enum ErrorKind {
     Conflict,
     RecordConflict,
+    Moved,
     Fenced,
     NotLeader,
     Invalid,
@@ -199,6 +208,7 @@ impl Error {
         match self {
             Self::Conflict(_) => ErrorKind::Conflict,
             Self::RecordConflict { .. } => ErrorKind::RecordConflict,
+            Self::Moved { .. } => ErrorKind::Moved,
             Self::Fenced { .. } => ErrorKind::Fenced,
             Self::NotLeader { .. } => ErrorKind::NotLeader,
             Self::Invalid { .. } => ErrorKind::Invalid,

@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::limits::{MAX_KIND_BYTES, MAX_NAME_PARTS};
+use holdfast_digest::Keyed;
 use holdfast_types::TenantId;
 use std::fmt;
 use std::sync::Arc;
@@ -110,6 +111,16 @@ pub(crate) fn check_kind(kind: &str) -> Result<()> {
     Err(Error::invalid(format!(
         "a kind is 1 to {MAX_KIND_BYTES} lower-case ASCII letters, digits or '_', and begins with a letter"
     )))
+}
+
+impl Keyed for Key {
+    fn kind(&self) -> &str {
+        self.kind()
+    }
+
+    fn name(&self) -> &str {
+        self.name()
+    }
 }
 
 impl fmt::Display for Key {

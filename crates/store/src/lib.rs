@@ -13,7 +13,6 @@
 
 mod api;
 pub mod backup;
-pub mod digest;
 mod embedded;
 mod error;
 mod files;
@@ -26,9 +25,10 @@ mod seal;
 mod stored;
 
 pub use api::{Fut, Leader, Store, Watch};
-pub use digest::Digest;
 pub use embedded::{Embedded, EmbeddedOptions};
 pub use error::{Applied, Conflict, Error, ErrorKind, Result};
+pub use holdfast_digest as digest;
+pub use holdfast_digest::Digest;
 pub use json::Json;
 pub use key::{Key, Place, Space};
 pub use limits::*;

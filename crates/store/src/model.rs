@@ -207,6 +207,9 @@ pub struct Commit {
     pub records: Vec<RecordWrite>,
     /// The leader's term: refused if a higher one was seen.
     pub term: Option<u64>,
+    /// The last revision that changed what is in force, as the writer saw it: refused if it is another one. For whoever works out from what is
+    /// in force what should be.
+    pub in_force: Option<Revision>,
 }
 
 /// What a commit did.

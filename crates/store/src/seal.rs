@@ -28,6 +28,7 @@ pub(crate) struct Prepared {
     pub change: Option<Draft>,
     pub records: Vec<RecordWrite>,
     pub term: Option<u64>,
+    pub in_force: Option<Revision>,
 }
 
 /// A change whose form is in order, its edits by place.
@@ -71,7 +72,7 @@ pub(crate) enum Admission {
 impl Prepared {
     /// Checks everything that can be checked without the store.
     pub(crate) fn of(commit: Commit) -> Result<Self> {
-        let Commit { change, records, term } = commit;
+        let Commit { change, records, term, in_force } = commit;
         if records.len() > MAX_RECORD_WRITES {
             return Err(Error::too_large("record writes", records.len(), MAX_RECORD_WRITES));
         }
@@ -85,7 +86,7 @@ impl Prepared {
                 return Err(Error::invalid("to delete a record, name the version that you saw"));
             }
         }
-        Ok(Self { change: change.map(Draft::of).transpose()?, records, term })
+        Ok(Self { change: change.map(Draft::of).transpose()?, records, term, in_force })
     }
 
     /// The rules that need the store's state. Raises the state's term.
@@ -97,9 +98,10 @@ impl Prepared {
             }
             state.head.term = term;
         }
-        let Some(draft) = &self.change else { return Ok(Admission::Go) };
         let head = &state.head;
-        if let Some(seen) = draft.base {
+        if let Some(draft) = &self.change
+            && let Some(seen) = draft.base
+        {
             if seen > head.revision {
                 return Err(Error::NoRevision { revision: seen, floor: head.floor, head: head.revision });
             }
@@ -107,6 +109,10 @@ impl Prepared {
                 return Ok(Admission::Stale(seen));
             }
         }
+        if let Some(seen) = self.in_force.filter(|seen| *seen != head.in_force) {
+            return Err(Error::Moved { seen, in_force: head.in_force });
+        }
+        let Some(draft) = &self.change else { return Ok(Admission::Go) };
         let new = draft.edits.keys().map(|place| place.key.kind()).filter(|kind| !state.kinds.contains(*kind));
         let kinds = state.kinds.len() + new.collect::<BTreeSet<_>>().len();
         if kinds > MAX_KINDS {
@@ -252,7 +258,7 @@ fn check_text(what: &str, text: &str, least: usize, most: usize) -> Result<()> {
 
 /// Raises the floor of a state for a prune; a floor is never lowered.
 pub(crate) fn raise_floor(state: &mut State, floor: Revision, term: Option<u64>) -> Result<()> {
-    Prepared { change: None, records: Vec::new(), term }.admit(state)?;
+    Prepared { change: None, records: Vec::new(), term, in_force: None }.admit(state)?;
     state.head.readable(Some(floor.max(state.head.floor)))?;
     state.head.floor = state.head.floor.max(floor);
     Ok(())

@@ -185,3 +185,70 @@ async fn a_folder_that_is_not_there_is_an_error() {
     let refused = open(&dir.join("missing/store")).await;
     assert!(matches!(refused, Err(Error::Backend { .. })), "{refused:?}");
 }
+
+const FULL: &str = "HOLDFAST_TEST_FULL";
+
+/// With a file in its environment this is the child of the next test: it appends, and says what became of each try.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn child_goes_on_when_the_disk_fails() {
+    let Some(file) = std::env::var_os(FULL) else { return };
+    // Without a handler the signal of a file that is too long ends the process.
+    let _handled = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::from_raw(25)).unwrap();
+    let store = open(Path::new(&file)).await.unwrap();
+    loop {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        let appended = async {
+            let head = store.head().await?.revision.0;
+            let edits = (0..40).map(|n| put(at(Space::Desired, "tenant", &format!("t{n}")), head + n)).collect();
+            store.append(change(head, edits)).await
+        };
+        match appended.await {
+            Ok(header) => println!("acked {}", header.revision),
+            Err(error) => println!("refused {:?} {error}", error.kind()),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_refuses_changes_and_the_store_heals_when_it_has_room() {
+    let dir = TempDir::new();
+    let file = dir.join("store");
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "child_goes_on_when_the_disk_fails", "--nocapture"]).env(FULL, &file);
+    let mut child = Proc::start("child on a full disk", command);
+    let mut last = 0;
+    // No room at all, and no more than there is.
+    for room in [0, std::fs::metadata(&file).map_or(4_096, |meta| meta.len())] {
+        last = eventually("commits", PATIENCE, async || acked(&child).filter(|n| *n > last + 3)).await;
+        child.limit_files(Some(room));
+        let refused = async || child.output().lines().next_back().is_some_and(|l| l.contains("refused")).then_some(());
+        eventually("refusals", PATIENCE, refused).await;
+        let told = child.output();
+        assert!(told.lines().filter(|l| l.contains("refused")).all(|l| l.contains("refused Unavailable")), "{told}");
+        child.limit_files(None);
+    }
+    let healed = eventually("commits again", PATIENCE, async || acked(&child).filter(|n| *n > last + 3)).await;
+    child.kill9();
+    assert!(open(&file).await.unwrap().head().await.unwrap().revision.0 >= healed);
+}
+
+#[tokio::test]
+async fn a_file_that_is_put_away_takes_no_change_until_it_is_back() {
+    let dir = TempDir::new();
+    let (file, away) = (dir.join("store"), dir.join("away"));
+    let store = open(&file).await.unwrap();
+    store.append(change(0, vec![put(desired("a"), "1")])).await.unwrap();
+    std::fs::rename(&file, &away).unwrap();
+    let refused = store.append(change(1, vec![put(desired("a"), "2")])).await.unwrap_err();
+    assert!(refused.retryable() && refused.to_string().contains("put it back"), "{refused}");
+    assert_eq!(store.head().await.unwrap().revision, Revision(1), "what it holds can still be read");
+    store.backup(dir.join("backup")).await.unwrap();
+    std::fs::write(&file, "another").unwrap();
+    assert!(store.append(change(1, vec![put(desired("a"), "2")])).await.is_err(), "that is another file");
+    std::fs::rename(&away, &file).unwrap();
+    let healed = eventually("a change to be taken", PATIENCE, async || {
+        store.append(change(1, vec![put(desired("a"), "2")])).await.ok()
+    })
+    .await;
+    assert_eq!(healed.revision, Revision(2));
+}

@@ -294,7 +294,7 @@ async fn child_leads_until_it_is_killed() {
     loop {
         // On purpose without a check before: the term alone has to hold it back.
         let change = Some(holdfast_store::Change { base: None, ..flip(vec![put(in_force("a"), leader.term())]) });
-        match store.commit(Commit { change, records: vec![], term: Some(leader.term()) }).await {
+        match store.commit(Commit { change, term: Some(leader.term()), ..Commit::default() }).await {
             Ok(_) => println!("committed"),
             Err(Error::Fenced { highest, .. }) => println!("fenced by {highest}, holds {}", leader.holds()),
             Err(error) => println!("{error}"),

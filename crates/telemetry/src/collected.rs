@@ -27,11 +27,13 @@ pub enum Collected {
     LoadQueue,
     /// `holdfast_table_oldest_in_flight_revision`.
     OldestInFlightRevision,
+    /// `holdfast_table_stale_time_seconds`.
+    TableStale,
 }
 
 impl Collected {
     /// All of them, in the order of their discriminants.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Resident,
         Self::Quarantined,
         Self::ReplicaUp,
@@ -40,6 +42,7 @@ impl Collected {
         Self::LoadsInFlight,
         Self::LoadQueue,
         Self::OldestInFlightRevision,
+        Self::TableStale,
     ];
 
     const fn name(self) -> &'static str {
@@ -52,6 +55,7 @@ impl Collected {
             Self::LoadsInFlight => "holdfast_loads_in_flight",
             Self::LoadQueue => "holdfast_load_queue",
             Self::OldestInFlightRevision => "holdfast_table_oldest_in_flight_revision",
+            Self::TableStale => "holdfast_table_stale_time_seconds",
         }
     }
 
@@ -64,6 +68,7 @@ impl Collected {
             Self::ReplicaNameFailing => "For how long look-ups of a replica's name have failed; 0 while they do not.",
             Self::LoadsInFlight => "Model loads that are running.",
             Self::LoadQueue => "Model loads that wait for a place.",
+            Self::TableStale => "For how long no control plane has confirmed the routing table; 0 while one does.",
             Self::OldestInFlightRevision => "The oldest routing table that a request in flight was resolved with.",
         }
     }
@@ -75,7 +80,7 @@ impl Collected {
             Self::Resident | Self::Quarantined => &["pool", "replica", "model", "version"],
             Self::ReplicaUp | Self::ReplicaInFlight | Self::ReplicaNameFailing => &["pool", "replica"],
             Self::LoadsInFlight | Self::LoadQueue => &["pool"],
-            Self::OldestInFlightRevision => &[],
+            Self::OldestInFlightRevision | Self::TableStale => &[],
         }
     }
 }

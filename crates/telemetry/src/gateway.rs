@@ -3,6 +3,7 @@
 
 use holdfast_types::{FailureKind, Invariant, ModelName, Revision, TenantId, Version};
 
+use crate::audit::AuditLosses;
 use crate::clock::Clock;
 use crate::collected::{Collected, Collectors};
 use crate::family::{Family, Label};
@@ -59,6 +60,8 @@ pub struct GatewayMetrics {
     pub retries: Family<Counter, 2>,
     /// `holdfast_retry_budget_exhausted_total{pool}`.
     pub retry_budget_exhausted: Family<Counter, 1>,
+    /// `holdfast_shadow_total{outcome}`.
+    pub shadow: Family<Counter, 1>,
     /// `holdfast_wrong_version_total{pool,replica}`.
     pub wrong_version: Family<Counter, 2>,
     /// `holdfast_loads_total{pool,outcome}`.
@@ -73,6 +76,8 @@ pub struct GatewayMetrics {
     pub table_revision: Gauge,
     /// `holdfast_access_records_dropped_total`: hand it to [`crate::AccessLog::start`].
     pub access_records_dropped: Counter,
+    /// What the audit log counts: hand it to [`crate::AuditLog::start`].
+    pub audit: AuditLosses,
     registry: Registry,
     config: ConfigMetrics,
     errors: [Counter; FailureKind::ALL.len()],
@@ -106,6 +111,7 @@ impl GatewayMetrics {
             upstream_attempts: r.family(UPSTREAM_ATTEMPTS.0, UPSTREAM_ATTEMPTS.1, [pool, outcome], ()),
             retries: r.family("holdfast_retries_total", "Requests sent again, by reason.", [pool, reason], ()),
             retry_budget_exhausted: r.family(RETRY_BUDGET_EXHAUSTED.0, RETRY_BUDGET_EXHAUSTED.1, [pool], ()),
+            shadow: r.family(SHADOW.0, SHADOW.1, [outcome], ()),
             wrong_version: r.family(WRONG_VERSION.0, WRONG_VERSION.1, [pool, replica], ()),
             violations: violations(r),
             loads: r.family("holdfast_loads_total", "Model loads that ended, by outcome.", [pool, outcome], ()),
@@ -116,6 +122,7 @@ impl GatewayMetrics {
             table_revision: r.gauge("holdfast_table_revision", "The routing table in force."),
             collectors: Collectors::register(r),
             access_records_dropped: r.counter(ACCESS_RECORDS_DROPPED.0, ACCESS_RECORDS_DROPPED.1),
+            audit: audit(r, reason),
             registry,
         };
         process::register(&metrics.registry);
@@ -224,10 +231,27 @@ const UPSTREAM_ATTEMPTS: Named =
     ("holdfast_upstream_attempts_total", "Requests sent to model servers, retries included, by outcome.");
 const RETRY_BUDGET_EXHAUSTED: Named =
     ("holdfast_retry_budget_exhausted_total", "Retries not made because the pool's retry budget was spent.");
+const SHADOW: Named =
+    ("holdfast_shadow_total", "Requests chosen to be copied to another version, by what became of the copy.");
 const WRONG_VERSION: Named =
     ("holdfast_wrong_version_total", "Answers that named another model or version than was asked, by replica.");
 const ACCESS_RECORDS_DROPPED: Named =
     ("holdfast_access_records_dropped_total", "Access records that found the queue full or could not be written.");
+
+/// Shown from the start, so that a loss is a rise.
+fn audit(r: &Registry, reason: Label) -> AuditLosses {
+    let lost: Family<Counter, 1> = r.family(
+        "holdfast_audit_lost_total",
+        "Audit records that were lost, by reason: the queue was full, or the disk did not take them.",
+        [reason],
+        (),
+    );
+    AuditLosses {
+        written: r.counter("holdfast_audit_records_total", "Audit records written."),
+        queue_full: lost.get(["queue_full"]),
+        write_failed: lost.get(["write_failed"]),
+    }
+}
 
 /// Shown from the start, at 0: an alert on a rise cannot see a series appear.
 const INVARIANTS: [Invariant; 7] = [

@@ -1,4 +1,4 @@
-//! Metrics, access records, logs: bounded, never blocking a request.
+//! Metrics, access records, audit records, logs: bounded, never blocking a request.
 //!
 //! Everything that a request touches here is a relaxed atomic add or one push into a bounded buffer. What would block (a file, a pipe, a
 //! scrape) happens on threads of its own, and where such a thread falls behind, data is dropped and the drop is counted. Every label set,
@@ -7,6 +7,7 @@
 //! What this crate does not do: export by push, traces, sampling of histograms. It decides nothing about a request.
 
 mod access;
+mod audit;
 mod clock;
 mod collected;
 mod family;
@@ -26,6 +27,10 @@ mod throttle;
 mod usage;
 
 pub use access::{AccessLog, AccessOptions, AccessPolicy, AccessSink, AccessWriter};
+pub use audit::{
+    AuditEntry, AuditFiles, AuditLog, AuditLosses, AuditOptions, AuditQuery, AuditWriter, Break, Digested, Found, Gap,
+    GapWhy, Head, Removed, Report, SharedDigest, Tip, Verifier,
+};
 pub use clock::{Clock, Wall};
 pub use collected::Collected;
 pub use family::{Family, Label};
@@ -37,6 +42,7 @@ pub use outcome::{Endpoint, Outcome, Timing};
 pub use record::AccessRecord;
 pub use registry::{Kind, Registry, Sink};
 pub use route::RouteHandles;
-pub use spool::{Flushed, use_part};
+pub use spool::{Flushed, part, use_part};
+pub use text::utc;
 pub use throttle::Throttled;
 pub use usage::{TenantAccount, Usage};

@@ -23,6 +23,11 @@ pub(crate) trait Drain<T>: Send + 'static {
 
     /// Someone called [`Spool::poke`] since the last batch.
     fn poked(&mut self) {}
+
+    /// Every part has been looked into once. `last`: nothing comes after this.
+    fn rounded(&mut self, last: bool) {
+        let _ = last;
+    }
 }
 
 /// How the writer behaves.
@@ -53,6 +58,12 @@ thread_local! {
 /// Gives this thread a part of its own in every spool that has as many. A thread that is given none uses the first.
 pub fn use_part(number: usize) {
     PART.set(number);
+}
+
+/// The part that this thread was given, or the first.
+#[must_use]
+pub fn part() -> usize {
+    PART.get()
 }
 
 /// What one thread pushes into. On cache lines of its own.
@@ -180,10 +191,13 @@ impl<T> Shared<T> {
                 }
                 batch.clear();
             }
+            drain.rounded(last);
             if last {
                 break;
             }
         }
+        // First: whoever waits for the end may open the same files.
+        drop(drain);
         self.control.lock().finished = true;
         self.finished.notify_all();
     }

@@ -104,6 +104,26 @@ fn push_json_escaped(out: &mut String, text: &str) {
     out.push_str(text.get(clean_from..).unwrap_or_default());
 }
 
+/// Milliseconds since 1970 as `2026-11-30T12:00:00.123Z`.
+#[must_use]
+pub fn utc(millis: u64) -> String {
+    let mut out = String::new();
+    push_time(&mut out, millis);
+    out
+}
+
+/// Milliseconds since 1970 of a time as [`push_time`] writes it.
+pub(crate) fn parse_time(text: &str) -> Option<u64> {
+    let number = |from: usize, to: usize| text.get(from..to)?.parse::<u64>().ok();
+    let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
+    let (hour, minute, second, milli) = (number(11, 13)?, number(14, 16)?, number(17, 19)?, number(20, 23)?);
+    // Years that begin on 1 March, as below; the days from there to 1970 are 719,468.
+    let (year, month) = if month > 2 { (year, month - 3) } else { (year.checked_sub(1)?, month + 9) };
+    let days = year * 365 + year / 4 - year / 100 + year / 400 + (month * 153 + 2) / 5 + day.checked_sub(1)?;
+    let seconds = days.checked_sub(719_468)? * 86_400 + hour * 3_600 + minute * 60 + second;
+    Some(seconds * 1000 + milli)
+}
+
 /// Writes a number below 100 with two digits.
 fn put_two(text: &mut [u8; 24], at: usize, value: u64) {
     let value = u8::try_from(value % 100).unwrap_or(0);
@@ -179,6 +199,14 @@ mod tests {
             (u64::MAX, "9999-12-31T23:59:59.999Z"),
         ] {
             assert_eq!(written(|o| push_time(o, millis)), text);
+            assert_eq!(parse_time(text), Some(millis.min(253_402_300_799_999)));
+        }
+    }
+
+    #[test]
+    fn what_is_no_time_is_none() {
+        for text in ["", "2026", "1969-12-31T23:59:59.999Z", "2026-11-00T00:00:00.000Z", "x026-11-30T00:00:00.000Z"] {
+            assert_eq!(parse_time(text), None, "{text}");
         }
     }
 

@@ -33,7 +33,7 @@ pub struct Holdfast {
 impl Holdfast {
     /// Starts `BINARY serve --config FILE` and waits for `/livez` on both ports. Pass `Path::new(env!("CARGO_BIN_EXE_holdfast"))`.
     ///
-    /// `config` is the configuration without `listen` and `state`: those two are put before it.
+    /// `config` is the configuration without `listen` and `state`: those two are put before it, and `truth: file` if it names no truth.
     ///
     /// # Panics
     /// When the process ends or does not come up.
@@ -179,5 +179,7 @@ fn command(binary: &Path, dir: &TempDir, env: &[(String, String)]) -> Command {
 fn write_config(dir: &TempDir, data: SocketAddr, admin: SocketAddr, config: &str) {
     let state = dir.join("state");
     let head = format!("listen: {{ data: \"{data}\", admin: \"{admin}\" }}\nstate: \"{}\"\n", state.display());
-    write_atomically(&dir.join("holdfast.yaml"), &format!("{head}{config}"));
+    // Tests edit the file, unless they say that they go another way.
+    let truth = if config.lines().any(|line| line.starts_with("truth:")) { "" } else { "truth: file\n" };
+    write_atomically(&dir.join("holdfast.yaml"), &format!("{head}{truth}{config}"));
 }

@@ -85,6 +85,19 @@ impl Proc {
         self.signal(rustix::process::Signal::CONT);
     }
 
+    /// Lets the process write files up to a length only, as a full disk does and also for root; `None`: as long as it likes. The process has to
+    /// handle SIGXFSZ, which ends it otherwise.
+    ///
+    /// # Panics
+    /// When the system refuses.
+    #[cfg(target_os = "linux")]
+    pub fn limit_files(&self, bytes: Option<u64>) {
+        use rustix::process::{Pid, Resource, Rlimit, prlimit};
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        let limit = Rlimit { current: bytes, maximum: None };
+        prlimit(pid, Resource::Fsize, limit).unwrap_or_else(|e| panic!("no limit for {}: {e}", self.name));
+    }
+
     fn signal(&self, signal: rustix::process::Signal) {
         let pid = i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw);
         // The child is not collected before drop or wait, so the id still names it, or its remains.

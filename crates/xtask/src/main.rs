@@ -51,7 +51,7 @@ fn main() -> ExitCode {
 
 fn tidy(tree: &Tree, metadata: &serde_json::Value) -> Vec<Fault> {
     let mut faults = deps::check(tree, metadata);
-    faults.extend(lock::check(tree));
+    faults.extend(lock::check(tree, built));
     faults.extend(text::check(tree));
     faults.extend(layout::check(tree));
     faults.extend(links::check(tree));
@@ -109,4 +109,13 @@ fn metadata() -> Result<serde_json::Value, String> {
         return Err(format!("cargo metadata: {}", String::from_utf8_lossy(&output.stderr)));
     }
     serde_json::from_slice(&output.stdout).map_err(|e| format!("cargo metadata printed no JSON: {e}"))
+}
+
+/// The names of all packages that some build has: of any feature, for any platform.
+fn built() -> Option<Vec<String>> {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let every = ["tree", "--workspace", "--all-features", "--target", "all", "-e", "normal,build,dev"];
+    let output = Command::new(cargo).args(every).args(["--prefix", "none", "--format", "{p}"]).output().ok()?;
+    let text = output.status.success().then(|| String::from_utf8(output.stdout).ok()).flatten()?;
+    Some(text.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect())
 }

@@ -122,14 +122,21 @@ impl Rollout {
 
     /// Takes an event in and appends what is to be done to `out`, in the order in which it is to be done.
     pub fn apply(&mut self, now: Mono, event: Event, out: &mut Vec<Effect>) {
+        self.apply_all(now, [event], out);
+    }
+
+    /// Takes events in, one after the other. What follows from them is decided once, after the last: many pins get many reports.
+    pub fn apply_all(&mut self, now: Mono, events: impl IntoIterator<Item = Event>, out: &mut Vec<Effect>) {
         if self.halted {
             return;
         }
         self.record.age = self.record.age.saturating_add(now.since(self.now));
         self.now = self.now.max(now);
-        self.take_in(event, out);
-        if self.halted {
-            return;
+        for event in events {
+            self.take_in(event, out);
+            if self.halted {
+                return;
+            }
         }
         self.advance();
         self.save(out);

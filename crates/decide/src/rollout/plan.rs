@@ -219,7 +219,11 @@ pub(super) fn usable(order: &[ReplicaName]) -> bool {
 }
 
 impl Options {
-    fn check(&self) -> Result<(), PlanError> {
+    /// Whether a roll-out can go about it like this.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn check(&self) -> Result<(), PlanError> {
         let percents = || self.canary.iter().map(|s| s.percent);
         let grows = percents().zip(percents().skip(1)).all(|(a, b)| a < b);
         if !grows || percents().any(|p| !(1..=99).contains(&p)) || self.canary.len() > MAX_CANARY {

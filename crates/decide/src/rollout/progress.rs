@@ -139,6 +139,12 @@ impl Rollout {
         }
     }
 
+    /// Where it is, without its pins.
+    #[must_use]
+    pub fn stands(&self) -> Phase {
+        self.phase(self.record.lanes.iter().filter(|l| !l.stage.is_final()).min_by_key(|l| l.stage))
+    }
+
     fn past(&self, since: Duration) -> Duration {
         self.record.age.saturating_sub(since)
     }

@@ -149,13 +149,19 @@ impl Sim {
 
     /// Gives an event to a plane that runs, and sends what it wants done.
     pub(crate) fn tell(&mut self, plane: usize, event: Event) {
+        self.tell_all(plane, vec![event]);
+    }
+
+    /// The same for many at once.
+    fn tell_all(&mut self, plane: usize, events: Vec<Event>) {
         let Some(p) = &mut self.planes[plane] else { return };
         let (process, term, time) = (p.process, p.term, Mono(self.now));
-        let heard = self.witness.event(process, time, &event).map_err(|e| format!("{e}\n{event:?}"));
+        let hear = |event: &Event| self.witness.event(process, time, event).map_err(|e| format!("{e}\n{event:?}"));
+        let heard = events.iter().try_for_each(hear);
         let mut out = Vec::new();
         // Sometimes an event is stamped a little early.
         let early = if self.now.is_multiple_of(7) { 500 } else { 0 };
-        p.machine.apply(Mono(self.now - p.origin - early), event, &mut out);
+        p.machine.apply_all(Mono(self.now - p.origin - early), events, &mut out);
         let done = self.witness.effects(process, time, &out).map_err(|e| format!("{e}\n{out:#?}"));
         if let Err(what) = heard.and(done) {
             self.breaks(what);
@@ -205,9 +211,7 @@ impl Sim {
     }
 
     pub(crate) fn observe(&mut self, plane: usize) {
-        self.tell(plane, self.all_gateways());
-        self.tell(plane, Event::Claims(self.claims()));
-        let mut reports = Vec::new();
+        let mut reports = vec![self.all_gateways(), Event::Claims(self.claims())];
         let sides = self.plan.pins.iter().flat_map(|p| p.old.iter().chain([&p.new]));
         for (replica, version) in sides.flat_map(|s| s.order.iter().map(move |r| (r.clone(), s.version.clone()))) {
             let artifact = artifact(version.as_str());
@@ -218,6 +222,10 @@ impl Sim {
                 None => Report::Absent,
             };
             reports.push(Event::Replica { replica, artifact, report });
+        }
+        // One by one, or all at once: drivers do either.
+        if (self.now / 1_000_000_000).is_multiple_of(2) {
+            return self.tell_all(plane, reports);
         }
         for event in reports {
             self.tell(plane, event);

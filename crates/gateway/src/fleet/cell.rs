@@ -33,6 +33,9 @@ pub struct Cell {
 /// One request on a cell and its replica. Dropping it counts down.
 pub struct InFlight(Arc<Cell>);
 
+/// One copy of a request. It keeps the version from being unloaded as a request does, but takes no place of one. Dropping it counts down.
+pub struct CopyInFlight(Arc<Cell>);
+
 impl Cell {
     pub(super) fn new(replica: Arc<Replica>, version: VersionIx, on_drained: Weak<dyn OnDrained>) -> Self {
         Self {
@@ -90,6 +93,24 @@ impl Cell {
         self.last_used.store(now.0, std::sync::atomic::Ordering::Relaxed);
         Some(guard)
     }
+
+    /// Counts a copy in, if the version may be sent requests. It is no use of the version that would keep it from eviction later.
+    #[must_use]
+    pub fn enter_copy(self: &Arc<Self>) -> Option<CopyInFlight> {
+        self.in_flight.fetch_add(1, SeqCst);
+        self.replica.count_copy_in();
+        let guard = CopyInFlight(self.clone());
+        self.holds().then_some(guard)
+    }
+
+    fn leave(&self) {
+        if self.in_flight.fetch_sub(1, SeqCst) == 1
+            && self.hiding.load(SeqCst)
+            && let Some(hearer) = self.on_drained.upgrade()
+        {
+            hearer.drained(self.replica.ix, self.version);
+        }
+    }
 }
 
 impl InFlight {
@@ -102,13 +123,22 @@ impl InFlight {
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        let cell = &self.0;
-        cell.replica.count_out();
-        if cell.in_flight.fetch_sub(1, SeqCst) == 1
-            && cell.hiding.load(SeqCst)
-            && let Some(hearer) = cell.on_drained.upgrade()
-        {
-            hearer.drained(cell.replica.ix, cell.version);
-        }
+        self.0.replica.count_out();
+        self.0.leave();
+    }
+}
+
+impl CopyInFlight {
+    /// Where the copy is.
+    #[must_use]
+    pub fn cell(&self) -> &Arc<Cell> {
+        &self.0
+    }
+}
+
+impl Drop for CopyInFlight {
+    fn drop(&mut self) {
+        self.0.replica.count_copy_out();
+        self.0.leave();
     }
 }

@@ -12,13 +12,17 @@ use parking_lot::{Mutex, RwLock};
 use holdfast_config::{Config, Endpoint, Residency};
 use holdfast_net::Tasks;
 use holdfast_placement::residency::{PoolIx, ReplicaIx, ServerIx, Usage, VersionIx};
-use holdfast_types::{ModelName, Mono, PoolName, ReplicaName, Version};
+use holdfast_types::{Bytes, ModelName, Mono, PoolName, ReplicaName, Version};
 
-pub use cell::{Cell, InFlight, OnDrained};
+pub use cell::{Cell, CopyInFlight, InFlight, OnDrained};
 pub use pool::{Pool, VersionFacts};
 pub use replica::Replica;
 
-type VersionKey = (PoolName, ModelName, Version);
+/// A version under another upstream name is another one to the servers: the first is loaded until it is unloaded by its own name.
+type VersionKey = (PoolName, ModelName, Version, String);
+
+/// The most names that are remembered with their sizes after their versions are gone.
+const FORMER: usize = 1000;
 
 /// Everything that runs, by its number.
 pub struct Fleet {
@@ -30,6 +34,8 @@ pub struct Fleet {
     versions: RwLock<BTreeMap<VersionIx, Arc<VersionFacts>>>,
     /// Versions that are no longer configured, but that a replica may still hold: they are needed until they have been unloaded.
     retired: RwLock<BTreeMap<VersionIx, PoolName>>,
+    /// Sizes of versions that are forgotten, by their upstream names.
+    former: Mutex<HashMap<(PoolName, String), Bytes>>,
     names: Mutex<Names>,
     on_drained: Weak<dyn OnDrained>,
     workers: Vec<Tasks>,
@@ -83,6 +89,7 @@ impl Fleet {
             pools: RwLock::default(),
             versions: RwLock::default(),
             retired: RwLock::default(),
+            former: Mutex::default(),
             names: Mutex::default(),
             on_drained,
             workers,
@@ -109,7 +116,8 @@ impl Fleet {
             for model in config.models.iter().filter(|m| m.pool == pool.name) {
                 for version in &model.versions {
                     let fresh = VersionIx(names.fresh());
-                    let key = (pool.name.clone(), model.name.clone(), version.version.clone());
+                    let name = pool.upstream.model.render(model.name.as_str(), version.version.as_str());
+                    let key = (pool.name.clone(), model.name.clone(), version.version.clone(), name);
                     let version_ix = *names.versions.entry(key).or_insert(fresh);
                     let facts = Arc::new(VersionFacts::new(version_ix, pool, model, version));
                     let before = self.versions.read().get(&version_ix).cloned();
@@ -119,7 +127,9 @@ impl Fleet {
                 }
             }
             if !proofs_stand {
-                change.reprove.extend(replicas.iter().map(|r| r.ix));
+                // Those that leave too: they may be needed for a while.
+                let here = self.replicas.read();
+                change.reprove.extend(here.values().filter(|r| r.pool == pool.name).map(|r| r.ix));
             }
             pools.push(Arc::new(Pool::new(ix, pool, replicas, versions)));
         }
@@ -205,16 +215,31 @@ impl Fleet {
         Some(cell.clone())
     }
 
+    /// What is shown where.
+    #[must_use]
+    pub fn held(&self) -> BTreeSet<(ReplicaIx, VersionIx)> {
+        self.cells.read().iter().filter(|(_, cell)| cell.holds()).map(|(at, _)| *at).collect()
+    }
+
     /// The replica of this number.
     #[must_use]
     pub fn replica(&self, ix: ReplicaIx) -> Option<Arc<Replica>> {
         self.replicas.read().get(&ix).cloned()
     }
 
-    /// All replicas.
+    /// All replicas, those that drain included.
     #[must_use]
     pub fn replicas(&self) -> Vec<Arc<Replica>> {
         self.replicas.read().values().cloned().collect()
+    }
+
+    /// All replicas by names of their own: one that drains while another has its name is left out.
+    #[must_use]
+    pub fn named_replicas(&self) -> Vec<Arc<Replica>> {
+        let replicas = self.replicas.read();
+        let named =
+            |of: &Replica| replicas.values().any(|r| !r.is_draining() && r.pool == of.pool && r.name == of.name);
+        replicas.values().filter(|r| !r.is_draining() || !named(r)).cloned().collect()
     }
 
     /// All pools, in the configuration's order.
@@ -243,6 +268,12 @@ impl Fleet {
         here.filter_map(|(ix, _)| self.version(*ix)).collect()
     }
 
+    /// What a name takes that no version has any more. None: it never was a version's here.
+    #[must_use]
+    pub fn former_size(&self, pool: &PoolName, name: &str) -> Option<Bytes> {
+        self.former.lock().get(&(pool.clone(), name.to_owned())).copied()
+    }
+
     /// Forgets replicas that have served their last request, and servers that are no longer configured and have ended their loads.
     pub fn forget_replicas(&self, loads: impl Fn(ServerIx) -> bool) {
         if self.leaving.read().is_empty() {
@@ -263,6 +294,13 @@ impl Fleet {
         let mut names = self.names.lock();
         let mut retired = self.retired.write();
         let gone: BTreeSet<VersionIx> = retired.keys().copied().filter(|ix| is_gone(*ix)).collect();
+        for (ix, pool) in retired.iter().filter(|(ix, _)| gone.contains(ix)) {
+            let Some(facts) = self.version(*ix) else { continue };
+            let mut former = self.former.lock();
+            if former.len() < FORMER {
+                former.insert((pool.clone(), facts.upstream_model.clone()), facts.size);
+            }
+        }
         retired.retain(|ix, _| !gone.contains(ix));
         names.versions.retain(|_, ix| !gone.contains(ix));
         self.versions.write().retain(|ix, _| !gone.contains(ix));

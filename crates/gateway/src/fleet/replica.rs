@@ -16,9 +16,12 @@ use holdfast_net::{Connector, Fetch, ReplicaPool, Target, Tasks};
 use holdfast_placement::choose::{Candidate, FULL_SHARE};
 use holdfast_placement::health::{Health, HealthConfig, HealthEvent, Transition};
 use holdfast_placement::residency::{ReplicaIx, ServerIx};
-use holdfast_types::{Mono, PoolName, ReplicaName, Weight};
+use holdfast_types::{ModelName, Mono, PoolName, ReplicaName, Version, Weight};
 
 use crate::upstream_body::UpstreamBody;
+
+/// The most names of strangers that are told.
+const STRANGERS: usize = 20;
 
 /// See the module.
 pub struct Replica {
@@ -45,7 +48,12 @@ pub struct Replica {
     connector: Arc<Connector>,
     workers: Box<[Arc<ReplicaPool<UpstreamBody>>]>,
     worker_tasks: Box<[Tasks]>,
+    /// For copies of requests, which never take a connection of the requests themselves.
+    copy_connections: Arc<ReplicaPool<UpstreamBody>>,
     in_flight: AtomicU32,
+    copies: AtomicU32,
+    /// The bound on connections for requests.
+    connections: AtomicU32,
     weight: AtomicU32,
     /// 0: no bound.
     concurrency: AtomicU32,
@@ -59,9 +67,12 @@ pub struct Replica {
     /// Something about its health changes with time alone.
     unsteady: AtomicBool,
     removed: AtomicBool,
+    draining: AtomicBool,
+    declared: Mutex<Arc<[(ModelName, Version)]>>,
     /// It went or came back, and the residency machine has not been told yet.
     turning: AtomicBool,
     last_error: Mutex<Option<Box<str>>>,
+    strangers: Mutex<Vec<String>>,
     last_poll: AtomicU64,
 }
 
@@ -94,7 +105,10 @@ impl Replica {
             workers: workers.iter().map(|tasks| ReplicaPool::new(connector.clone(), most, tasks.clone())).collect(),
             worker_tasks: workers.into(),
             connector,
+            copy_connections: ReplicaPool::new(Arc::new(Connector::new(target())), COPIES, control.clone()),
             in_flight: AtomicU32::new(0),
+            copies: AtomicU32::new(0),
+            connections: AtomicU32::new(pool.connections.per_replica.get()),
             weight: AtomicU32::new(replica.weight.0),
             concurrency: AtomicU32::new(replica.concurrency.map_or(0, std::num::NonZeroU32::get)),
             health: Mutex::new(Health::new(health_config(&pool.health), now)),
@@ -105,8 +119,11 @@ impl Replica {
             ailing: AtomicBool::new(false),
             unsteady: AtomicBool::new(true),
             removed: AtomicBool::new(false),
+            draining: AtomicBool::new(false),
+            declared: Mutex::new(replica.holds.as_slice().into()),
             turning: AtomicBool::new(false),
             last_error: Mutex::default(),
+            strangers: Mutex::default(),
             last_poll: AtomicU64::new(0),
         };
         this.publish(now);
@@ -115,8 +132,11 @@ impl Replica {
 
     /// Takes over what may change without a new identity.
     pub(super) fn reconfigure(&self, pool: &config::Pool, replica: &config::Replica) {
+        self.draining.store(false, Relaxed);
+        *self.declared.lock() = replica.holds.as_slice().into();
         self.weight.store(replica.weight.0, Relaxed);
         self.concurrency.store(replica.concurrency.map_or(0, std::num::NonZeroU32::get), Relaxed);
+        self.connections.store(pool.connections.per_replica.get(), Relaxed);
         let most = per_worker(pool, self.workers.len());
         for connections in &self.workers {
             connections.set_most(most);
@@ -130,8 +150,15 @@ impl Replica {
         self.workers.get(worker)
     }
 
+    /// The connections for copies, of the runtime beside the workers.
+    #[must_use]
+    pub fn copy_connections(&self) -> &Arc<ReplicaPool<UpstreamBody>> {
+        &self.copy_connections
+    }
+
     /// Closes connections that have been idle for too long; opens some if there are fewer than `warm`, so that a request need not wait for one.
     pub fn tend_connections(&self, idle: Duration, connect: Duration, warm: u32) {
+        self.copy_connections.reap(idle);
         for (pool, tasks) in self.workers.iter().zip(&self.worker_tasks) {
             let left = pool.reap(idle);
             if left > 0 || warm == 0 || !self.usable() || self.connector.open() >= warm {
@@ -154,10 +181,18 @@ impl Replica {
         self.in_flight.fetch_sub(1, Relaxed);
     }
 
-    /// Requests in flight from this gateway, over all versions.
+    pub(super) fn count_copy_in(&self) {
+        self.copies.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn count_copy_out(&self) {
+        self.copies.fetch_sub(1, Relaxed);
+    }
+
+    /// Requests in flight from this gateway, over all versions, copies among them.
     #[must_use]
     pub fn in_flight(&self) -> u32 {
-        self.in_flight.load(Relaxed)
+        self.in_flight.load(Relaxed) + self.copies.load(Relaxed)
     }
 
     /// Open connections for requests.
@@ -174,11 +209,27 @@ impl Replica {
             holds,
             usable: self.usable(),
             cooling: self.cooling.load(Relaxed),
-            in_flight: self.in_flight(),
+            // Without copies: they never are a reason to send a request elsewhere, or to refuse it.
+            in_flight: self.in_flight.load(Relaxed),
             reported: 0,
-            weight: Weight(self.weight.load(Relaxed)),
+            // Who is asked at all has a weight in the asker's table. Zero says that the next table, which may not be in force yet, gives it no keys.
+            weight: Weight(self.weight.load(Relaxed).max(1)),
             concurrency: (concurrency > 0).then_some(concurrency),
             ease: self.ease.load(Relaxed),
+        }
+    }
+
+    /// What the choice among candidates for a copy looks at: half of the places for requests (of the connections where there is no bound), copies
+    /// counted too, and none while the replica is coming back. So a copy is sent only where live traffic leaves the other half free.
+    #[must_use]
+    pub fn copy_candidate(&self, holds: bool) -> Candidate {
+        let candidate = self.candidate(holds);
+        let places = candidate.concurrency.unwrap_or_else(|| self.connections.load(Relaxed));
+        Candidate {
+            usable: candidate.usable && candidate.ease >= FULL_SHARE,
+            in_flight: self.in_flight(),
+            concurrency: Some(places / 2),
+            ..candidate
         }
     }
 
@@ -198,6 +249,22 @@ impl Replica {
     #[must_use]
     pub fn is_removed(&self) -> bool {
         self.removed.load(Relaxed)
+    }
+
+    /// No longer configured, and serving what it holds until others hold it.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Relaxed)
+    }
+
+    pub(crate) fn drain(&self) {
+        self.draining.store(true, Relaxed);
+    }
+
+    /// What the file says, or said last, that it holds: for static pools.
+    #[must_use]
+    pub fn declared(&self) -> Arc<[(ModelName, Version)]> {
+        self.declared.lock().clone()
     }
 
     pub(super) fn remove(&self) {
@@ -270,6 +337,18 @@ impl Replica {
         self.last_error.lock().as_deref().map(str::to_owned)
     }
 
+    /// Notes what it has loaded that no version is called.
+    pub fn set_strangers(&self, mut names: Vec<String>) {
+        names.truncate(STRANGERS);
+        *self.strangers.lock() = names;
+    }
+
+    /// What it has loaded that no version is called: the first of it.
+    #[must_use]
+    pub fn strangers(&self) -> Vec<String> {
+        self.strangers.lock().clone()
+    }
+
     /// Notes when it was last heard of.
     pub fn polled(&self, now: Mono) {
         self.last_poll.store(now.0, Relaxed);
@@ -281,6 +360,9 @@ impl Replica {
         Mono(self.last_poll.load(Relaxed))
     }
 }
+
+/// Most copies of requests that one replica is sent at a time, and most connections for them.
+const COPIES: u32 = 4;
 
 /// The bound on connections is shared out evenly: a connection belongs to the worker that opened it.
 fn per_worker(pool: &config::Pool, workers: usize) -> u32 {

@@ -88,8 +88,9 @@ fn describe(alarm: &Alarm) -> (&'static str, ReplicaIx, Option<VersionIx>, Strin
             ("verification_failed", *replica, Some(*version), why.clone())
         }
         Alarm::LoadOverdue { replica, version, after } => {
-            let detail =
-                format!("not ended after {after:?}; it keeps its slot until the server answers or is seen to hold it");
+            let detail = format!(
+                "not ended after {after:?}; it keeps its slot until the server answers, is seen to hold it, or ceases to list it"
+            );
             ("load_overdue", *replica, Some(*version), detail)
         }
         Alarm::LoadFailing { replica, version, failures, why } => {

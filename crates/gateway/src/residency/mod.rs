@@ -28,7 +28,7 @@ use holdfast_placement::residency::{
 use holdfast_telemetry::{Clock, GatewayMetrics};
 use holdfast_types::{Mono, Version};
 
-use crate::fleet::{Fleet, FleetChange, OnDrained, loads_on_request};
+use crate::fleet::{Fleet, FleetChange, OnDrained, Pool, Replica, VersionFacts, loads_on_request};
 
 pub use alarms::{AlarmRecord, Alarms};
 pub(crate) use server::words;
@@ -151,6 +151,11 @@ impl Driver {
         }
     }
 
+    /// Runs a task beside the workers.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn(task);
+    }
+
     /// Waits until one of the candidates holds the version, at most to the deadline.
     ///
     /// # Cancel safety
@@ -230,23 +235,8 @@ impl Driver {
                 let spec = VersionSpec { size: version.size, pinned: pinned(version.ix) };
                 events.push(Event::SetVersion { version: version.ix, spec });
             }
-            let mode = match pool.config.memory {
-                MemoryPolicy::Guaranteed => Mode::Guaranteed,
-                MemoryPolicy::Overcommit => Mode::Overcommit,
-            };
-            for replica in &pool.replicas {
-                let spec = ReplicaSpec {
-                    pool: pool.ix,
-                    server: replica.server,
-                    memory: pool.replica_config(replica.name.as_str()).and_then(|r| r.memory),
-                    loads: loads_on_request(pool.config.residency),
-                    max_loads: pool.config.loads.per_replica.get(),
-                    mode,
-                    load_timeout: Some(pool.config.loads.timeout),
-                    thrash_window: Some(pool.config.thrash_window),
-                };
-                events.push(Event::SetReplica { replica: replica.ix, spec });
-            }
+            let set = |replica: &Arc<Replica>| Event::SetReplica { replica: replica.ix, spec: spec(&pool, replica) };
+            events.extend(pool.replicas.iter().map(set));
         }
         events.extend(change.reprove.iter().map(|replica| Event::ObservationLost { replica: *replica }));
         self.quarantines.inherit(&change);
@@ -254,6 +244,30 @@ impl Driver {
         change.reprove.iter().for_each(|replica| self.quarantines.hasten(*replica));
         change.reprove.iter().for_each(|replica| self.refresh(*replica));
         change
+    }
+
+    /// Says which versions are pinned; of the others the least used go first.
+    pub fn pin(&self, pinned: &dyn Fn(&VersionFacts) -> bool) {
+        let pools = self.fleet.pools();
+        let versions = pools.iter().flat_map(|pool| pool.versions.iter()).map(|facts| {
+            let spec = VersionSpec { size: facts.size, pinned: pinned(facts) };
+            Event::SetVersion { version: facts.ix, spec }
+        });
+        self.apply_all(versions);
+    }
+
+    /// Keeps replicas that are no longer configured for what they hold: they are polled and serve, and are given nothing to load.
+    pub fn drain(&self, replicas: &[Arc<Replica>]) {
+        let draining = replicas.iter().filter_map(|replica| Some((replica, self.fleet.pool(&replica.pool)?)));
+        let events = draining.flat_map(|(replica, pool)| {
+            replica.drain();
+            let spec = ReplicaSpec { max_loads: 0, ..spec(&pool, replica) };
+            [
+                Event::SetReplica { replica: replica.ix, spec },
+                Event::SetWanted { replica: replica.ix, versions: Vec::new() },
+            ]
+        });
+        self.apply_all(events.collect::<Vec<_>>());
     }
 
     /// Lets go what a configuration no longer says, once the table made from it is in force.
@@ -314,6 +328,24 @@ impl Driver {
     #[must_use]
     pub fn version_name(&self, ix: VersionIx) -> Option<(String, Version)> {
         self.fleet.version(ix).map(|v| (v.model.to_string(), v.version.clone()))
+    }
+}
+
+/// A replica as the machine knows it.
+fn spec(pool: &Pool, replica: &Replica) -> ReplicaSpec {
+    let mode = match pool.config.memory {
+        MemoryPolicy::Guaranteed => Mode::Guaranteed,
+        MemoryPolicy::Overcommit => Mode::Overcommit,
+    };
+    ReplicaSpec {
+        pool: pool.ix,
+        server: replica.server,
+        memory: pool.replica_config(replica.name.as_str()).and_then(|r| r.memory),
+        loads: loads_on_request(pool.config.residency),
+        max_loads: pool.config.loads.per_replica.get(),
+        mode,
+        load_timeout: Some(pool.config.loads.timeout),
+        thrash_window: Some(pool.config.thrash_window),
     }
 }
 

@@ -3,20 +3,31 @@
 //! Repository replicas are asked for their index; static ones are asked, version by version, whether they are ready. A poll that fails counts as
 //! a failed probe; what a replica holds is unknown, hence nothing, once it is ejected.
 
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_config::Residency;
 use holdfast_placement::health::{HealthEvent, Transition};
-use holdfast_placement::residency::{Event, Proof, State, VersionIx};
+use holdfast_placement::residency::{Event, Proof, State, Strange, VersionIx};
 use holdfast_telemetry::Clock;
-use holdfast_types::Mono;
+use holdfast_types::{Bytes, Mono};
 
 use super::server::{self, CallError};
 use super::{Driver, verify};
-use crate::fleet::{Pool, Replica, VersionFacts};
+use crate::fleet::{Pool, Replica};
 use crate::random::Random;
 
+/// What a poll has shown.
+#[derive(Default)]
+struct Seen {
+    held: Vec<VersionIx>,
+    loading: Vec<VersionIx>,
+    strange: Strange,
+}
+
+/// The longest wait while the end of a load is known by polls alone.
+const SOON: Duration = Duration::from_millis(500);
 /// The longest wait after a poll that failed.
 const AGAIN: Duration = Duration::from_secs(2);
 
@@ -37,7 +48,11 @@ impl Driver {
             // A tenth of jitter either way, so that replicas are not asked all at once. One that does not answer is asked again soon, however
             // seldom replicas are asked: what it holds is in doubt until it does.
             let interval = pool.config.health.interval;
-            let interval = if answered { interval } else { interval.min(AGAIN) };
+            let interval = match answered {
+                true if self.state.lock().machine.awaits_index(replica.ix) => interval.min(SOON),
+                true => interval,
+                false => interval.min(AGAIN),
+            };
             let wait = interval.mul_f64(0.9) + interval.mul_f64(0.2 * random.share());
             tokio::select! {
                 biased;
@@ -53,11 +68,11 @@ impl Driver {
         let (started, opened) = (Clock::now(), replica.probe.opened());
         let timeout = pool.config.health.timeout;
         let observed = match pool.config.residency {
-            Residency::Repository => from_index(pool, &self.fleet.retired(&pool.name), replica, timeout).await,
-            Residency::Static => from_versions(pool, replica, timeout).await,
+            Residency::Repository => self.ask_index(pool, replica, timeout).await,
+            Residency::Static => ask_versions(pool, replica, timeout).await,
         };
         match observed {
-            Ok(held) => {
+            Ok(Seen { held, loading, strange }) => {
                 replica.set_error(None);
                 let known = replica.last_poll() != Mono::ZERO;
                 replica.polled(Clock::now());
@@ -67,7 +82,7 @@ impl Driver {
                     self.doubt(pool, replica);
                 }
                 if replica.usable() {
-                    self.apply(Event::Observed { replica: replica.ix, started, held });
+                    self.apply(Event::Observed { replica: replica.ix, started, held, loading, strange });
                 }
                 if reopened && !replica.probe.keeps() {
                     self.prove_in_service(pool, replica, timeout).await;
@@ -152,32 +167,37 @@ impl Driver {
             }
         }
     }
+
+    /// Versions that are to be unloaded are looked for too: what is not seen counts as gone. What is being loaded goes by the name alone, as loads
+    /// do, and so does what no version is called: it takes room, as far as its size is known.
+    async fn ask_index(&self, pool: &Pool, replica: &Replica, timeout: Duration) -> Result<Seen, CallError> {
+        let server::Index { ready, loading: names } = server::index(&replica.probe, timeout).await?;
+        let retired = self.fleet.retired(&pool.name);
+        let live = ready.iter().flat_map(|(name, version)| pool.matching(name, version));
+        let leaving = retired.iter().filter(|v| ready.iter().any(|(name, version)| v.is_called(name, version)));
+        let mut held: Vec<VersionIx> = live.chain(leaving).map(|v| v.ix).collect();
+        held.sort_unstable();
+        held.dedup();
+        let called: HashMap<&str, VersionIx> =
+            retired.iter().chain(&pool.versions).map(|v| (v.upstream_model.as_str(), v.ix)).collect();
+        let loading: Vec<VersionIx> = names.iter().filter_map(|name| called.get(name.as_str()).copied()).collect();
+        let strangers: BTreeSet<&str> =
+            ready.iter().map(|(name, _)| name.as_str()).filter(|n| !called.contains_key(n)).collect();
+        let sizes = strangers.iter().filter_map(|name| self.fleet.former_size(&pool.name, name));
+        let size = Bytes(sizes.fold(0, |sum, size| sum.saturating_add(size.0)));
+        replica.set_strangers(strangers.into_iter().map(str::to_owned).collect());
+        let loads = u32::try_from(names.len().saturating_sub(loading.len())).unwrap_or(u32::MAX);
+        Ok(Seen { held, loading, strange: Strange { loads, size } })
+    }
 }
 
-/// Versions that are to be unloaded are looked for too: what is not seen counts as gone.
-async fn from_index(
-    pool: &Pool,
-    retired: &[Arc<VersionFacts>],
-    replica: &Replica,
-    timeout: Duration,
-) -> Result<Vec<VersionIx>, CallError> {
-    let entries = server::index(&replica.probe, timeout).await?;
-    let live = entries.iter().flat_map(|(name, version)| pool.matching(name, version));
-    let leaving = retired.iter().filter(|v| entries.iter().any(|(name, version)| v.is_called(name, version)));
-    let mut held: Vec<VersionIx> = live.chain(leaving).map(|v| v.ix).collect();
-    held.sort_unstable();
-    held.dedup();
-    Ok(held)
-}
-
-async fn from_versions(pool: &Pool, replica: &Replica, timeout: Duration) -> Result<Vec<VersionIx>, CallError> {
-    let declared = pool.replica_config(replica.name.as_str()).map(|r| r.holds.as_slice()).unwrap_or_default();
+async fn ask_versions(pool: &Pool, replica: &Replica, timeout: Duration) -> Result<Seen, CallError> {
     let mut held = Vec::new();
-    for (model, version) in declared {
+    for (model, version) in replica.declared().iter() {
         let Some(facts) = pool.version(model, version) else { continue };
         if server::is_ready(&replica.probe, &facts.upstream_model, &facts.upstream_version, timeout).await? {
             held.push(facts.ix);
         }
     }
-    Ok(held)
+    Ok(Seen { held, ..Seen::default() })
 }

@@ -1,5 +1,6 @@
 //! Calls on a model server that are not inferences: the index, a load, an unload, readiness, metadata.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -55,15 +56,31 @@ struct IndexEntry {
     state: Option<String>,
 }
 
-/// The ready entries of a server's index: name and version.
-pub(super) async fn index(fetch: &Fetch, most: Duration) -> Result<Vec<(String, String)>, CallError> {
+/// What a server lists.
+#[derive(Default)]
+pub(super) struct Index {
+    /// Names and versions that are ready.
+    pub(super) ready: Vec<(String, String)>,
+    /// Names that are being loaded. Some servers (MLServer) never list any.
+    pub(super) loading: BTreeSet<String>,
+}
+
+/// A server's index.
+pub(super) async fn index(fetch: &Fetch, most: Duration) -> Result<Index, CallError> {
     let answer = fetch.fetch(Method::POST, "/v2/repository/index", Bytes::from_static(b"{}"), most).await?;
     let answer = success(answer)?;
     let entries: Vec<IndexEntry> =
         serde_json::from_slice(&answer.body).map_err(|e| CallError::Malformed(e.to_string()))?;
     // Some servers say "READY", some "State.READY".
-    let ready = |e: &IndexEntry| e.state.as_deref().is_some_and(|s| s.rsplit('.').next() == Some("READY"));
-    Ok(entries.into_iter().filter(ready).map(|e| (e.name, e.version.unwrap_or_default())).collect())
+    let mut index = Index::default();
+    for entry in entries {
+        match entry.state.as_deref().and_then(|s| s.rsplit('.').next()) {
+            Some("READY") => index.ready.push((entry.name, entry.version.unwrap_or_default())),
+            Some("LOADING") => drop(index.loading.insert(entry.name)),
+            _ => {}
+        }
+    }
+    Ok(index)
 }
 
 /// Asks for a load, and waits until the server says that it is done, or the connection breaks.

@@ -3,6 +3,7 @@
 //! Attempts after the first stay inside the subset and with the version. They are made only when the request cannot have been executed, or
 //! when the model says that executing it twice is harmless; their number is bounded per request and by the pool's budget.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -16,7 +17,9 @@ use holdfast_types::{Failure, FailureKind, Mono};
 use super::payload::Payload;
 use super::send::{Attempt, Head, NOT_LOADED, Received, send};
 use crate::exchange::Exchange;
-use crate::fleet::InFlight;
+use crate::fleet::{Cell, InFlight};
+use crate::pause::Pause;
+use crate::route_state::RouteState;
 use crate::worker::Worker;
 
 /// How often a request may find that the holder it waited for is gone again.
@@ -58,19 +61,52 @@ pub async fn dispatch(
     }
     loop {
         match pick(exchange, worker, tried.members) {
-            Pick::Serve(in_flight, member) => match send(exchange, worker, head, payload, in_flight, deadline).await? {
-                Attempt::Received(received) => return Ok(received),
-                Attempt::Again { failure, reason } => again(exchange, payload, &mut tried, member, failure, reason)?,
-            },
-            Pick::Busy => return Err(tried.last.unwrap_or_else(busy)),
+            Pick::Serve(in_flight, member) => {
+                exchange.note(|journal| journal.tries(member));
+                let attempt = send(exchange, worker, head, payload, in_flight, deadline).await;
+                exchange.note(|journal| journal.ended(how(&attempt)));
+                match attempt? {
+                    Attempt::Received(received) => return Ok(received),
+                    Attempt::Again { failure, reason } => {
+                        again(exchange, payload, &mut tried, member, failure, reason)?;
+                    }
+                }
+            }
+            Pick::Busy => {
+                let resolution = exchange.resolution.as_ref();
+                let busy = || resolution.map_or_else(nobody, |r| busy(Some(&r.state), r.route.subset));
+                return Err(tried.last.unwrap_or_else(busy));
+            }
             Pick::NoHolder(candidates) => wait(exchange, candidates, &mut tried, deadline).await?,
         }
     }
 }
 
-pub(crate) fn busy() -> Failure {
-    Failure::new(FailureKind::Overloaded, "every replica that holds the version is at its bound")
-        .retry_in(Duration::from_secs(1))
+/// Every holder is at its bound or left alone.
+pub(crate) fn busy(state: Option<&RouteState>, subset: u8) -> Failure {
+    let left = state.map(|state| state.pause_left(subset, Clock::now())).unwrap_or_default();
+    Failure::new(FailureKind::Overloaded, "every replica that holds the version is at its bound or asked for a pause")
+        .retry_in(left.max(Duration::from_secs(1)))
+}
+
+/// Of two replicas that ask for a pause, the one whose pause is shorter says when to come back.
+fn sooner(before: Option<&Failure>, failure: Failure) -> Failure {
+    match before.and_then(|before| before.retry_after) {
+        Some(wait) if failure.kind == FailureKind::Overloaded => {
+            let wait = failure.retry_after.map_or(wait, |other| other.min(wait));
+            failure.retry_in(wait)
+        }
+        _ => failure,
+    }
+}
+
+/// An attempt's end in a word.
+fn how(attempt: &Result<Attempt, Failure>) -> &'static str {
+    match attempt {
+        Ok(Attempt::Received(_)) => "answered",
+        Ok(Attempt::Again { reason, .. }) => reason,
+        Err(failure) => failure.kind.as_str(),
+    }
 }
 
 /// Takes another attempt out of the bounds, or ends with the failure.
@@ -86,6 +122,7 @@ fn again(
     if reason != NOT_LOADED {
         tried.members |= member;
     }
+    let failure = sooner(tried.last.as_ref(), failure);
     let Some(resolution) = &exchange.resolution else { return Err(failure) };
     let pool = &resolution.state.pool;
     let metrics = &exchange.gateway().metrics;
@@ -102,7 +139,7 @@ fn again(
     Ok(())
 }
 
-fn pick(exchange: &Exchange, worker: &Worker, tried: u64) -> Pick {
+fn pick(exchange: &mut Exchange, worker: &Worker, tried: u64) -> Pick {
     let Some(resolution) = &exchange.resolution else { return Pick::NoHolder(Vec::new()) };
     let (route, state) = (&resolution.route, &resolution.state);
     // Twice at most: a holder may be hidden between the look and the step.
@@ -119,12 +156,17 @@ fn pick(exchange: &Exchange, worker: &Worker, tried: u64) -> Pick {
             members.push(member);
             let mut candidate = cell.replica.candidate(cell.holds());
             candidate.usable &= tried & bit(member) == 0;
+            candidate.cooling |= state.pauses.get(member).is_some_and(Pause::is_on);
             candidates.push(candidate);
+        }
+        add_leavers(state, tried, &mut members, &mut candidates);
+        if let Some(journal) = &mut exchange.journal {
+            journal.looked(&members, &candidates);
         }
         match choose(&candidates, worker.random()) {
             Choice::Serve(at) => {
                 let Some(member) = members.get(at).copied() else { break };
-                let entered = state.cells.get(member).and_then(|cell| cell.enter(exchange.begun));
+                let entered = cell(state, member).and_then(|cell| cell.enter(exchange.begun));
                 if let Some(in_flight) = entered {
                     return Pick::Serve(in_flight, bit(member));
                 }
@@ -137,6 +179,34 @@ fn pick(exchange: &Exchange, worker: &Worker, tried: u64) -> Pick {
         }
     }
     Pick::NoHolder(state.cells.iter().map(|c| c.replica.ix).take(usize::from(route.subset)).collect())
+}
+
+/// While no member of the subset holds the version, those that held it before the key's replicas changed are asked. Their numbers follow those of
+/// the route's members.
+fn add_leavers(
+    state: &RouteState,
+    tried: u64,
+    members: &mut SmallVec<[usize; 8]>,
+    candidates: &mut SmallVec<[Candidate; 8]>,
+) {
+    let Some(leaving) = state.leaving.as_ref().filter(|_| !candidates.iter().any(|c| c.holds)) else { return };
+    for (at, cell) in leaving.serving(Clock::now(), false) {
+        let member = state.cells.len() + at;
+        members.push(member);
+        candidates.push(leaver(cell, tried & bit(member) == 0));
+    }
+}
+
+/// A former holder as a candidate.
+pub(crate) fn leaver(cell: &Cell, untried: bool) -> Candidate {
+    let mut candidate = cell.replica.candidate(cell.holds());
+    candidate.usable &= untried;
+    candidate
+}
+
+fn cell(state: &RouteState, member: usize) -> Option<&Arc<Cell>> {
+    let leaving = || state.leaving.as_ref()?.cell(member.checked_sub(state.cells.len())?);
+    state.cells.get(member).or_else(leaving)
 }
 
 fn bit(member: usize) -> u64 {
@@ -162,10 +232,13 @@ async fn wait(
         Unavailable::Shed => begun,
     };
     let gateway = exchange.gateway().clone();
+    exchange.note(|journal| journal.waits("holder", begun));
     let waiting = gateway.metrics.waiting_requests.track();
     let outcome = gateway.driver.want(version, candidates, until).await;
     drop(waiting);
-    exchange.wait += Clock::now().since(begun);
+    let now = Clock::now();
+    exchange.wait += now.since(begun);
+    exchange.note(|journal| journal.held(now, outcome.as_ref()));
     match outcome.map(|outcome| refusal(outcome, unavailable)) {
         Some(None) => Ok(()),
         Some(Some(failure)) => Err(failure),
@@ -195,5 +268,22 @@ pub(crate) fn refusal(outcome: Outcome, unavailable: Unavailable) -> Option<Fail
             )
         }
         Outcome::Failed { .. } => failure("the version cannot be loaded at present".to_owned(), Duration::from_secs(5)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shorter_of_two_pauses_is_told() {
+        let pause = |kind, seconds| Failure::new(kind, "x").retry_in(Duration::from_secs(seconds));
+        let overloaded = |seconds| pause(FailureKind::Overloaded, seconds);
+        let told = |before: Option<Failure>, failure| sooner(before.as_ref(), failure).retry_after_secs();
+        assert_eq!(told(None, overloaded(60)), Some(60));
+        assert_eq!(told(Some(overloaded(5)), overloaded(60)), Some(5));
+        assert_eq!(told(Some(overloaded(60)), overloaded(5)), Some(5));
+        assert_eq!(told(Some(Failure::new(FailureKind::UpstreamError, "x")), overloaded(5)), Some(5));
+        assert_eq!(told(Some(overloaded(60)), pause(FailureKind::NoHolder, 1)), Some(1));
     }
 }

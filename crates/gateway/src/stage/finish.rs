@@ -5,6 +5,7 @@ use http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Response, StatusCode};
 
 use holdfast_codec::oip;
+use holdfast_telemetry::Clock;
 use holdfast_types::{Failure, FailureKind};
 
 use super::send::{Received, ReceivedBody};
@@ -15,11 +16,21 @@ use crate::headers;
 /// Passes a replica's answer on.
 pub fn answer(mut exchange: Box<Exchange>, received: Received) -> Response<AnswerBody> {
     exchange.ends(received.status.as_u16(), None);
+    if let Some(trail) = &mut exchange.trail {
+        trail.answered();
+        // An empty body is never asked for.
+        if matches!(&received.body, ReceivedBody::Whole(bytes) if bytes.is_empty()) {
+            trail.gave_all();
+        }
+    }
     let mut fields = received.fields;
     exchange.stamp(&mut fields);
     let body = match received.body {
         ReceivedBody::Whole(bytes) => AnswerBody::whole(bytes, Some(exchange)),
-        ReceivedBody::Passing(passing) => AnswerBody::passing(passing, exchange),
+        ReceivedBody::Passing(passing) => {
+            exchange.note(|journal| journal.passing = Some(Clock::now()));
+            AnswerBody::passing(passing, exchange)
+        }
     };
     let mut response = Response::new(body);
     *response.status_mut() = received.status;
@@ -42,6 +53,7 @@ pub fn own(mut exchange: Box<Exchange>, status: StatusCode, json: String) -> Res
 pub fn failed(mut exchange: Box<Exchange>, failure: &Failure) -> Response<AnswerBody> {
     let status = StatusCode::from_u16(failure.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     exchange.ends(status.as_u16(), Some(failure.kind));
+    exchange.note(|journal| journal.failed(failure));
     let mut response = Response::new(AnswerBody::whole(Bytes::new(), None));
     *response.status_mut() = status;
     let fields = response.headers_mut();

@@ -1,23 +1,28 @@
 //! The way of one request through the stages.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use http::{Request, Response, StatusCode};
+use http::request::Parts;
+use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::Body;
 use hyper::body::Incoming;
 
 use holdfast_codec::oip::ModelOp;
 use holdfast_telemetry::{Clock, Endpoint};
-use holdfast_types::{Failure, Mono};
+use holdfast_types::{Failure, FailureKind, Mono, Revision};
 
 use super::accept::{Asked, ModelCall, accept, budget, method_name, query};
 use super::payload::{self, Payload};
 use super::{dispatch, finish, identify, resolve, send};
 use crate::body::AnswerBody;
 use crate::exchange::Exchange;
+use crate::headers;
 use crate::probes;
 use crate::server::Gateway;
 use crate::settings::Settings;
+use crate::table::Table;
+use crate::trail::Trail;
 use crate::worker::Worker;
 
 /// What became of a request once its head had been looked at.
@@ -26,7 +31,21 @@ pub enum Entered {
     Answered(Response<AnswerBody>),
     /// It has its route, and is to be served.
     Routed(Box<Call>),
+    /// It insists on a table that is not in force here yet.
+    Early(Box<Early>),
 }
+
+/// A request that was here before its table.
+pub struct Early {
+    exchange: Box<Exchange>,
+    request: Request<Incoming>,
+    revision: Revision,
+    /// How long the table is waited for at most.
+    most: Duration,
+}
+
+/// How long a table is waited for at most: what a gateway whose push is broken needs to hear of it.
+const EARLY: Duration = Duration::from_secs(6);
 
 /// A request with its route, on its way to a replica.
 pub struct Call {
@@ -39,7 +58,99 @@ pub struct Call {
 }
 
 /// Accepts, identifies and resolves. Synchronous, over one table.
-pub fn enter(mut exchange: Box<Exchange>, request: Request<Incoming>) -> Entered {
+pub fn enter(exchange: Box<Exchange>, request: Request<Incoming>) -> Entered {
+    if request.headers().contains_key(headers::MIN_REVISION) {
+        return enter_insisting(exchange, request);
+    }
+    enter_now(exchange, request)
+}
+
+/// Enters a request that names a revision. What is wrong with it under any table is told first, and needs no table to be waited for.
+#[cold]
+fn enter_insisting(mut exchange: Box<Exchange>, request: Request<Incoming>) -> Entered {
+    let table = exchange.gateway().tables.load();
+    let (parts, body) = request.into_parts();
+    let insists = known_as(&mut exchange, &parts, &body, &table);
+    let request = Request::from_parts(parts, body);
+    match insists {
+        // It asks for nothing that depends on the table, or is refused by whatever table.
+        None => enter_now(exchange, request),
+        Some(Ok((revision, _))) if revision <= table.snapshot.revision() => enter_now(exchange, request),
+        Some(Ok((revision, most))) => Entered::Early(Box::new(Early { exchange, request, revision, most })),
+        Some(Err(failure)) => Entered::Answered(finish::failed(exchange, &failure)),
+    }
+}
+
+/// Notes who asks for what; gives which revision the request insists on, and for how long it is waited for. None: it is no well-formed request of a
+/// tenant about a model.
+fn known_as(
+    exchange: &mut Exchange,
+    parts: &Parts,
+    body: &Incoming,
+    table: &Table,
+) -> Option<Result<(Revision, Duration), Failure>> {
+    let settings = &table.settings;
+    let Ok(Asked::Model(call)) = accept(parts, !body.is_end_stream(), settings) else { return None };
+    let tenant = identify::identify(&parts.headers, settings).ok()?;
+    exchange.method = method_name(&parts.method);
+    exchange.stamps = settings.stamps;
+    exchange.endpoint = endpoint(call.op);
+    exchange.note(|journal| journal.asks(Some(tenant), &call.model, call.version.as_deref()));
+    let insists = insisted(&parts.headers);
+    Some(insists.and_then(|revision| Ok((revision, budget(&parts.headers, settings)?.min(EARLY)))))
+}
+
+/// The revision that the request insists on.
+fn insisted(fields: &HeaderMap) -> Result<Revision, Failure> {
+    let mut values = fields.get_all(headers::MIN_REVISION).iter();
+    let text =
+        values.next().and_then(|value| value.to_str().ok()).filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
+    match (text.and_then(|text| text.parse().ok()), values.next()) {
+        (Some(revision), None) => Ok(Revision(revision)),
+        _ => {
+            let why = "x-holdfast-min-revision is a revision in decimal digits, once";
+            Err(Failure::new(FailureKind::BadRequest, why))
+        }
+    }
+}
+
+/// Waits for the table that a request insists on, and then enters it.
+///
+/// # Cancel safety
+/// Dropping the future settles the exchange.
+pub async fn enter_later(early: Box<Early>) -> Entered {
+    let Early { mut exchange, request, revision, most } = *early;
+    let gateway = exchange.gateway().clone();
+    let begun = Clock::now();
+    exchange.note(|journal| journal.waits("table", begun));
+    let came = gateway.tables.reaches(revision, most).await.is_ok();
+    let now = Clock::now();
+    exchange.wait += now.since(begun);
+    exchange.note(|journal| journal.waited(now, if came { "ready" } else { "revision" }));
+    if came {
+        return enter_now(exchange, request);
+    }
+    Entered::Answered(refused(Box::new(Early { exchange, request, revision, most })))
+}
+
+/// The answer to a request whose table did not come.
+pub fn refused(early: Box<Early>) -> Response<AnswerBody> {
+    let Early { exchange, revision, .. } = *early;
+    let in_force = exchange.gateway().tables.load().snapshot.revision();
+    let why = format!("the table here is at revision {in_force}; the request insists on {revision} (revision)");
+    let failure = Failure::new(FailureKind::NoHolder, why).retry_in(Duration::from_secs(1));
+    finish::failed(exchange, &failure)
+}
+
+const fn endpoint(op: ModelOp) -> Endpoint {
+    match op {
+        ModelOp::Infer => Endpoint::Infer,
+        ModelOp::Ready => Endpoint::ModelReady,
+        ModelOp::Metadata => Endpoint::ModelMetadata,
+    }
+}
+
+fn enter_now(mut exchange: Box<Exchange>, request: Request<Incoming>) -> Entered {
     let (parts, body) = request.into_parts();
     exchange.method = method_name(&parts.method);
     let gateway = exchange.gateway().clone();
@@ -52,16 +163,26 @@ pub fn enter(mut exchange: Box<Exchange>, request: Request<Incoming>) -> Entered
         Ok(asked) => return Entered::Answered(own_answer(exchange, &gateway, &asked, parts.uri.query())),
         Err(failure) => return Entered::Answered(finish::failed(exchange, &failure)),
     };
-    exchange.endpoint = match call.op {
-        ModelOp::Infer => Endpoint::Infer,
-        ModelOp::Ready => Endpoint::ModelReady,
-        ModelOp::Metadata => Endpoint::ModelMetadata,
-    };
-    let resolved = identify::identify(&parts.headers, settings)
-        .and_then(|tenant| resolve::resolve(&gateway, &table, tenant, &call));
+    exchange.endpoint = endpoint(call.op);
+    let known = || if gateway.lacks_table() { Err(no_table()) } else { Ok(()) };
+    let resolved = known().and_then(|()| identify::identify(&parts.headers, settings)).and_then(|tenant| {
+        let submission = resolve::submission(&parts.headers, &exchange.id.text);
+        resolve::resolve(&gateway, &table, tenant, &call, submission)
+    });
     match resolved {
-        Ok(resolution) => exchange.resolution = Some(resolution),
-        Err(failure) => return Entered::Answered(finish::failed(exchange, &failure)),
+        Ok(resolution) => {
+            if gateway.tables.shadows.any() && call.op == ModelOp::Infer {
+                let submission = resolve::submission(&parts.headers, &exchange.id.text);
+                exchange.shadow = gateway.tables.shadows.choose(&resolution, submission);
+            }
+            exchange.resolution = Some(resolution);
+            exchange.note(|journal| journal.resolved = Some(Clock::now()));
+        }
+        Err(failure) => {
+            let tenant = identify::identify(&parts.headers, settings).ok();
+            exchange.note(|journal| journal.asks(tenant, &call.model, call.version.as_deref()));
+            return Entered::Answered(finish::failed(exchange, &failure));
+        }
     }
     let op = call.op;
     if op == ModelOp::Ready {
@@ -72,13 +193,12 @@ pub fn enter(mut exchange: Box<Exchange>, request: Request<Incoming>) -> Entered
     route(exchange, settings, parts, body, op)
 }
 
-fn route(
-    exchange: Box<Exchange>,
-    settings: &Arc<Settings>,
-    parts: http::request::Parts,
-    body: Incoming,
-    op: ModelOp,
-) -> Entered {
+/// Before a first table has come nothing is known, so nothing is denied for good either.
+fn no_table() -> Failure {
+    Failure::new(FailureKind::NoHolder, "this gateway has no routing table yet")
+}
+
+fn route(exchange: Box<Exchange>, settings: &Arc<Settings>, parts: Parts, body: Incoming, op: ModelOp) -> Entered {
     let deadline = match budget(&parts.headers, settings) {
         Ok(budget) => exchange.begun.after(budget),
         Err(failure) => return Entered::Answered(finish::failed(exchange, &failure)),
@@ -102,9 +222,20 @@ fn route(
 /// Dropping the future, as hyper does when the client leaves, settles the exchange and ends the request at the replica.
 pub async fn serve(mut call: Box<Call>, worker: Arc<Worker>) -> Response<AnswerBody> {
     match served(&mut call, &worker).await {
+        Ok(received) if call.exchange.shadow.is_some() => kept(*call, received),
         Ok(received) => finish::answer(call.exchange, received),
         Err(failure) => finish::failed(call.exchange, &failure),
     }
+}
+
+/// Keeps what a copy needs, and passes the answer on.
+#[cold]
+fn kept(call: Call, received: send::Received) -> Response<AnswerBody> {
+    let Call { mut exchange, head, payload, .. } = call;
+    if let Some(shadow) = &mut exchange.shadow {
+        shadow.keep(&exchange.id, head, &payload, &received);
+    }
+    finish::answer(exchange, received)
 }
 
 async fn served(call: &mut Call, worker: &Worker) -> Result<send::Received, Failure> {
@@ -112,6 +243,10 @@ async fn served(call: &mut Call, worker: &Worker) -> Result<send::Received, Fail
         call.payload = payload::read(body, &call.settings, Clock::instant(call.deadline)).await?;
     }
     call.exchange.bytes_in = call.payload.bytes();
+    call.exchange.note(|journal| journal.read = Some(Clock::now()));
+    if call.head.op == ModelOp::Infer && call.exchange.gateway().audit.is_on() {
+        call.exchange.trail = Some(Trail::new(call.payload.digest()));
+    }
     dispatch::dispatch(&mut call.exchange, worker, &call.head, &mut call.payload, call.deadline).await
 }
 

@@ -1,20 +1,23 @@
 //! What came back is judged before any of it is passed on: its status, then the version that it names.
 
 use http::header::{CONTENT_ENCODING, TRANSFER_ENCODING};
-use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use http_body::Body;
 use hyper::body::Incoming;
 
+use holdfast_codec::answer::name_told;
 use holdfast_codec::oip::{self, ModelOp};
 use holdfast_net::ReplicaConn;
 use holdfast_placement::health::HealthEvent;
-use holdfast_types::{Failure, FailureKind, ModelName};
+use holdfast_types::{Failure, FailureKind};
 
 use super::reading::{Held, Holding, Whole, hold, read_whole};
 use super::send::{Attempt, One, Received, ReceivedBody, broken, overdue};
-use crate::answer::{Passing, Reading, join};
+use crate::answer::{Fault, Passing, Reading, join};
 use crate::headers;
 use crate::upstream_body::UpstreamBody;
+
+const JSON_LENGTH: HeaderName = HeaderName::from_static(oip::JSON_LENGTH_HEADER);
 
 impl One<'_> {
     pub(super) async fn judge(
@@ -32,7 +35,8 @@ impl One<'_> {
         let (parts, incoming) = response.into_parts();
         let Some(rule) = self.exchange.resolution.as_ref().map(|r| r.state.rule.clone()) else { return Err(overdue()) };
         let looks = rule.check != holdfast_config::AnswerCheck::None;
-        if looks && is_encoded(&parts.headers) {
+        let framing = Framing::of(&parts.headers);
+        if looks && framing.is_encoded {
             self.count("bad_answer");
             return Err(broken("the replica compressed its answer although it was asked not to"));
         }
@@ -48,7 +52,7 @@ impl One<'_> {
         if self.head.op != ModelOp::Infer {
             return self.metadata(parts, incoming, conn).await;
         }
-        let Ok(json) = json_length(&parts.headers) else {
+        let Ok(json) = framing.json else {
             return Err(broken("the replica's inference-header-content-length is malformed"));
         };
         let reading = Reading::new(rule, json);
@@ -60,6 +64,10 @@ impl One<'_> {
                 self.count("transport_error");
                 self.health(HealthEvent::TransportError);
                 self.maybe_executed(broken("the replica broke its answer off"), "broken")
+            }
+            Err(Held::Fault(Fault::NotUtf8)) => {
+                self.count("bad_answer");
+                Err(broken("the JSON of the replica's answer is not UTF-8"))
             }
             Err(Held::Fault(fault)) => Err(self.wrong_version(&fault)),
         }
@@ -78,7 +86,7 @@ impl One<'_> {
             if !held.reading.is_decided() && held.incoming.is_some() {
                 return Err(broken("the JSON part of the replica's answer is too large to be checked"));
             }
-            fields.insert(oip::JSON_LENGTH_HEADER, HeaderValue::from(length.saturating_add_signed(delta)));
+            fields.insert(JSON_LENGTH, HeaderValue::from(length.saturating_add_signed(delta)));
         }
         self.count("ok");
         headers::for_client(&mut fields);
@@ -127,8 +135,7 @@ impl One<'_> {
         let Some(object) = value.as_object_mut() else { return Err(broken("the replica's metadata is no object")) };
         let name = object.get("name").and_then(serde_json::Value::as_str);
         if name.is_some_and(|name| name != expected.upstream_model) {
-            // What is no name may be a copy of the request, and is not repeated.
-            let told = name.filter(|name| ModelName::check(name).is_ok());
+            let told = name.and_then(name_told);
             let fault = format!("metadata is of {told:?} where {:?} was asked", expected.upstream_model);
             return Err(self.wrong_version(&fault));
         }
@@ -149,24 +156,39 @@ impl One<'_> {
     }
 }
 
-/// Whether any coding but `identity` and `chunked` lies over an answer's bytes. Every field and every member of it counts.
-fn is_encoded(fields: &HeaderMap) -> bool {
-    let plain = |value: &HeaderValue, allowed: &[u8]| {
-        value.as_bytes().split(|b| *b == b',').all(|coding| coding.trim_ascii().eq_ignore_ascii_case(allowed))
-    };
-    !fields.get_all(CONTENT_ENCODING).iter().all(|value| plain(value, b"identity"))
-        || !fields.get_all(TRANSFER_ENCODING).iter().all(|value| plain(value, b"chunked"))
+/// What an answer's fields say of its bytes.
+pub(crate) struct Framing {
+    /// Whether any coding but `identity` and `chunked` lies over them. Every field and every member of it counts.
+    pub(crate) is_encoded: bool,
+    /// How many of them are JSON, if not all: one field of digits only.
+    pub(crate) json: Result<Option<u64>, ()>,
 }
 
-/// How many bytes of an answer are JSON, if not all: one field of digits only.
-fn json_length(fields: &HeaderMap) -> Result<Option<u64>, ()> {
-    let mut values = fields.get_all(oip::JSON_LENGTH_HEADER).iter();
-    let Some(value) = values.next() else { return Ok(None) };
-    let text = value.to_str().map_err(|_| ())?;
-    if values.next().is_some() || text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) {
-        return Err(());
+impl Framing {
+    /// One pass: to ask for a name costs a hash, and there are few fields.
+    pub(crate) fn of(fields: &HeaderMap) -> Self {
+        let plain = |value: &HeaderValue, allowed: &[u8]| {
+            value.as_bytes().split(|b| *b == b',').all(|coding| coding.trim_ascii().eq_ignore_ascii_case(allowed))
+        };
+        let mut framing = Self { is_encoded: false, json: Ok(None) };
+        for (name, value) in fields {
+            if *name == CONTENT_ENCODING {
+                framing.is_encoded |= !plain(value, b"identity");
+            } else if *name == TRANSFER_ENCODING {
+                framing.is_encoded |= !plain(value, b"chunked");
+            } else if *name == JSON_LENGTH {
+                // Twice is wrong, even if it is the same.
+                framing.json = if framing.json == Ok(None) { number(value).map(Some).ok_or(()) } else { Err(()) };
+            }
+        }
+        framing
     }
-    text.parse().map(Some).map_err(|_| ())
+}
+
+fn number(value: &HeaderValue) -> Option<u64> {
+    let text = value.to_str().ok()?;
+    let is_number = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    if is_number { text.parse().ok() } else { None }
 }
 
 #[cfg(test)]
@@ -176,12 +198,11 @@ mod tests {
     use std::sync::Arc;
 
     use bytes::Bytes;
-    use http::HeaderName;
 
     use holdfast_codec::answer::Expected;
     use holdfast_config::AnswerCheck;
 
-    use crate::answer::{AnswerRule, Fault};
+    use crate::answer::AnswerRule;
 
     fn map(fields: &[(&'static str, &'static str)]) -> HeaderMap {
         let fields =
@@ -200,7 +221,7 @@ mod tests {
             &[("content-encoding", "Identity , identity"), ("content-encoding", "identity")],
             &[("transfer-encoding", "chunked")],
         ] {
-            assert!(!is_encoded(&map(plain)), "{plain:?}");
+            assert!(!Framing::of(&map(plain)).is_encoded, "{plain:?}");
         }
         for coded in [
             &[("content-encoding", "gzip")][..],
@@ -212,14 +233,14 @@ mod tests {
             &[("transfer-encoding", "gzip, chunked")],
             &[("transfer-encoding", "chunked"), ("transfer-encoding", "gzip")],
         ] {
-            assert!(is_encoded(&map(coded)), "{coded:?}");
+            assert!(Framing::of(&map(coded)).is_encoded, "{coded:?}");
         }
     }
 
     #[test]
     fn a_length_of_json_is_one_number_or_nothing() {
         let length = |values: &[&'static str]| {
-            json_length(&map(&values.iter().map(|value| (oip::JSON_LENGTH_HEADER, *value)).collect::<Vec<_>>()))
+            Framing::of(&map(&values.iter().map(|value| (oip::JSON_LENGTH_HEADER, *value)).collect::<Vec<_>>())).json
         };
         assert_eq!(length(&[]), Ok(None));
         assert_eq!(length(&["0"]), Ok(Some(0)));

@@ -6,11 +6,13 @@ use bytes::{Bytes, BytesMut};
 use http_body::Body;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
+use holdfast_telemetry::Digested;
 use holdfast_types::{Failure, FailureKind};
 
 use crate::settings::Settings;
+use crate::until::until;
 use crate::upstream_body::{ClientFault, ClientStream, UpstreamBody, slow_body, too_large};
 
 /// A request body, ready to be sent.
@@ -34,6 +36,14 @@ impl Payload {
         match self {
             Self::Whole(bytes) => Some(UpstreamBody::Whole(bytes.clone())),
             Self::Stream(stream, _) => stream.take().map(UpstreamBody::Stream),
+        }
+    }
+
+    /// The digest of the body: of one that streams through, as far as it has come once it is asked for.
+    pub fn digest(&mut self) -> Digested {
+        match self {
+            Self::Whole(bytes) => Digested::of(bytes),
+            Self::Stream(stream, _) => stream.as_mut().map(|stream| stream.digest()).unwrap_or_default(),
         }
     }
 
@@ -96,7 +106,7 @@ pub async fn read(mut incoming: Incoming, settings: &Settings, deadline: Instant
     let mut more = BytesMut::new();
     loop {
         let pause = (Instant::now() + settings.body_idle).min(deadline);
-        let frame = timeout_at(pause, incoming.frame()).await.map_err(|_| slow_body())?;
+        let frame = until(pause, incoming.frame()).await.map_err(|_| slow_body())?;
         let Some(frame) = frame else { break };
         let cut = |_| Failure::new(FailureKind::BadRequest, "the request body is malformed or cut short");
         let Ok(data) = frame.map_err(cut)?.into_data() else { continue };

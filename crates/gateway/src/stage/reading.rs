@@ -6,9 +6,10 @@ use bytes::{Bytes, BytesMut};
 use http_body::Body;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use crate::answer::{Fault, Reading};
+use crate::until::until;
 
 /// Why an answer could not be read whole.
 pub enum Whole {
@@ -24,9 +25,9 @@ pub enum Whole {
 ///
 /// # Errors
 /// [`Whole`].
-pub async fn read_whole(mut incoming: Incoming, most: usize, until: Instant) -> Result<Bytes, Whole> {
+pub async fn read_whole(mut incoming: Incoming, most: usize, deadline: Instant) -> Result<Bytes, Whole> {
     let mut whole = BytesMut::new();
-    while let Some(frame) = timeout_at(until, incoming.frame()).await.map_err(|_| Whole::Late)? {
+    while let Some(frame) = until(deadline, incoming.frame()).await.map_err(|_| Whole::Late)? {
         let Ok(data) = frame.map_err(|_| Whole::Broken)?.into_data() else { continue };
         let room = most - whole.len();
         if data.len() > room {
@@ -62,7 +63,12 @@ pub enum Held {
 ///
 /// # Errors
 /// [`Held`].
-pub async fn hold(mut incoming: Incoming, mut reading: Reading, most: usize, until: Instant) -> Result<Holding, Held> {
+pub async fn hold(
+    mut incoming: Incoming,
+    mut reading: Reading,
+    most: usize,
+    deadline: Instant,
+) -> Result<Holding, Held> {
     let mut ready = VecDeque::new();
     let mut read = 0;
     let short = incoming.size_hint().exact().is_some_and(|length| length <= most as u64);
@@ -73,7 +79,7 @@ pub async fn hold(mut incoming: Incoming, mut reading: Reading, most: usize, unt
         if read >= most && !short {
             break;
         }
-        let frame = timeout_at(until, incoming.frame()).await.map_err(|_| Held::Late)?;
+        let frame = until(deadline, incoming.frame()).await.map_err(|_| Held::Late)?;
         let Some(frame) = frame else {
             if !reading.is_complete() {
                 return Err(Held::Broken);

@@ -11,16 +11,21 @@ use holdfast_codec::oip::{self, ModelOp};
 use holdfast_codec::rename::renamed;
 use holdfast_net::ReplicaConn;
 use holdfast_placement::health::HealthEvent;
+use holdfast_telemetry::Clock;
 use holdfast_types::{Failure, FailureKind};
 
+use super::blame::Met;
 use super::reading::{Whole, read_whole};
 use super::send::{Attempt, NOT_LOADED, One, Received, ReceivedBody, broken, overdue};
 use crate::headers;
+use crate::pause;
 use crate::residency::words;
 use crate::upstream_body::UpstreamBody;
 
 /// The most of an error answer that is read.
 const ERROR_BODY: usize = 64 * 1024;
+/// The pause after 429 or 503 without a word on its length.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// What a replica said.
 struct Told {
@@ -90,12 +95,11 @@ impl One<'_> {
         let told = Told { body: self.in_the_clients_words(told.body), ..told };
         match status.as_u16() {
             429 | 503 => {
-                let retry_after = retry_after(&fields);
                 self.count("backpressure");
-                self.health(HealthEvent::Backpressure { retry_after });
+                let wait = retry_after(&fields).unwrap_or(PAUSE);
+                self.pause(wait);
                 let failure = Failure::new(FailureKind::Overloaded, "the replica asks for a pause");
-                let failure = failure.retry_in(retry_after.unwrap_or(Duration::from_secs(1)));
-                Ok(Attempt::Again { failure, reason: "backpressure" })
+                Ok(Attempt::Again { failure: failure.retry_in(wait), reason: "backpressure" })
             }
             400..=499 => {
                 self.count("client_error");
@@ -104,7 +108,7 @@ impl One<'_> {
             }
             code => {
                 self.count("server_error");
-                if !is_models_own || self.is_replicas_fault() {
+                if !is_models_own || self.is_replicas_fault(Met::Failure) {
                     self.health(HealthEvent::ServerError);
                 }
                 let said = error_member(&told.body).map(|said| format!(": {said}")).unwrap_or_default();
@@ -114,11 +118,21 @@ impl One<'_> {
         }
     }
 
-    /// Whether a model's failure counts against the replica: not if one tenant alone sees it while the replica is well otherwise.
-    fn is_replicas_fault(&self) -> bool {
+    /// Leaves the replica alone: for this route, and for all only if it asks more than one tenant.
+    fn pause(&self, wait: Duration) {
+        let Some(resolution) = &self.exchange.resolution else { return };
+        if let Some(pause) = resolution.state.pause(self.in_flight.cell().replica.ix) {
+            pause.begin(Clock::now(), wait);
+        }
+        let for_all = if self.is_replicas_fault(Met::Pressure) { wait.min(pause::MOST) } else { Duration::ZERO };
+        self.health(HealthEvent::Backpressure { retry_after: Some(for_all) });
+    }
+
+    /// Whether what was met counts against the replica: not if one tenant alone meets it while the replica is well otherwise.
+    fn is_replicas_fault(&self, met: Met) -> bool {
         let Some(resolution) = &self.exchange.resolution else { return true };
         let replica = &self.in_flight.cell().replica;
-        let is_shared = self.exchange.gateway().blame.failed(replica.ix, &resolution.route.tenant);
+        let is_shared = self.exchange.gateway().blame.met(met, replica.ix, &resolution.route.tenant);
         is_shared || replica.last_error().is_some()
     }
 

@@ -1,10 +1,13 @@
 //! Resolve: which version judges this request? Asked once, here; nothing after this looks at the table again.
 
+use http::{HeaderMap, HeaderValue};
+
 use holdfast_decide::{Ask, decide};
 use holdfast_types::{Failure, FailureKind};
 
 use super::accept::ModelCall;
 use crate::exchange::Resolution;
+use crate::headers;
 use crate::route_state::RouteState;
 use crate::server::Gateway;
 use crate::table::Table;
@@ -13,8 +16,14 @@ use crate::table::Table;
 ///
 /// # Errors
 /// `forbidden`, `unknown_model`, `not_pinned`, `version_not_allowed`, `bad_request`.
-pub fn resolve(gateway: &Gateway, table: &Table, tenant: &str, call: &ModelCall<'_>) -> Result<Resolution, Failure> {
-    let ask = Ask { tenant, model: &call.model, version: call.version.as_deref() };
+pub fn resolve(
+    gateway: &Gateway,
+    table: &Table,
+    tenant: &str,
+    call: &ModelCall<'_>,
+    submission: &[u8],
+) -> Result<Resolution, Failure> {
+    let ask = Ask { tenant, model: &call.model, version: call.version.as_deref(), submission };
     let decision = decide(&table.snapshot, &ask).map_err(|refusal| refusal.failure())?;
     let state = RouteState::of(table, decision.route, &gateway.driver, &gateway.metrics);
     let gone = || Failure::new(FailureKind::NoHolder, "the routing table is changing");
@@ -25,4 +34,10 @@ pub fn resolve(gateway: &Gateway, table: &Table, tenant: &str, call: &ModelCall<
         revision: table.usage.enter(),
         revision_stamp: table.stamp.clone(),
     })
+}
+
+/// What tells this submission from others: the client's own key for it or id of it, which it sends again with a retry; else this request's id.
+pub fn submission<'a>(fields: &'a HeaderMap, own: &'a [u8]) -> &'a [u8] {
+    let said = fields.get(headers::IDEMPOTENCY_KEY).or_else(|| fields.get(headers::CLIENT_REQUEST_ID));
+    said.map_or(own, HeaderValue::as_bytes)
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Request, StatusCode, Uri};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use holdfast_codec::oip::ModelOp;
 use holdfast_net::{Checkout, ReplicaConn};
@@ -15,9 +15,11 @@ use holdfast_types::{Failure, FailureKind, Mono};
 
 use super::payload::Payload;
 use crate::answer::Passing;
-use crate::exchange::Exchange;
+use crate::exchange::{Exchange, RequestId};
 use crate::fleet::{InFlight, Replica};
 use crate::headers;
+use crate::route_state::RouteState;
+use crate::until::until;
 use crate::upstream_body::UpstreamBody;
 use crate::worker::Worker;
 
@@ -115,9 +117,12 @@ impl One<'_> {
         }
         // Waits for a turn if all are in use. Boxed: it is rare, and would make the future of every request larger.
         let begun = Clock::now();
-        let checked_out = Box::pin(timeout_at(self.until, pool.checkout(times.idle, times.connect))).await;
+        let checked_out = Box::pin(until(self.until, pool.checkout(times.idle, times.connect))).await;
         let had_turn = pool.has_turn();
-        self.exchange.wait += Clock::now().since(begun);
+        let now = Clock::now();
+        self.exchange.wait += now.since(begun);
+        let got = matches!(checked_out, Ok(Ok(_)));
+        self.exchange.note(|journal| journal.connected(begun, now, got));
         match checked_out {
             Ok(Ok(conn)) => Ok(conn),
             Ok(Err(why)) => Err(Ok(self.not_connected(&replica, &why))),
@@ -150,7 +155,7 @@ impl One<'_> {
         let request = self.request(body).ok_or_else(|| broken("the request cannot be written"))?;
         let now = Clock::now();
         self.exchange.sending(now);
-        let sent = timeout_at(self.until, conn.send(request)).await;
+        let sent = until(self.until, conn.send(request)).await;
         self.exchange.bytes_in = payload.bytes();
         match sent {
             Ok(Ok(response)) => self.judge(response, conn).await,
@@ -187,24 +192,7 @@ impl One<'_> {
 
     fn request(&self, body: UpstreamBody) -> Option<Request<UpstreamBody>> {
         let state = &self.exchange.resolution.as_ref()?.state;
-        let path = match self.head.op {
-            ModelOp::Infer => &state.infer,
-            ModelOp::Metadata | ModelOp::Ready => &state.metadata,
-        };
-        let path = match &self.head.query {
-            None => path.clone(),
-            Some(query) => PathAndQuery::try_from(format!("{}?{query}", path.path())).ok()?,
-        };
-        let mut request = Request::new(body);
-        *request.method_mut() = self.head.method.clone();
-        *request.uri_mut() = Uri::from(path);
-        let mut fields = self.head.fields.clone();
-        let host = &self.in_flight.cell().replica.authority;
-        headers::for_upstream(&mut fields, host, self.head.trusted.as_ref());
-        fields.insert(headers::TENANT, state.tenant_header.clone());
-        fields.insert(headers::REQUEST_ID, self.exchange.id.header.clone());
-        *request.headers_mut() = fields;
-        Some(request)
+        request(self.head, state, &self.in_flight.cell().replica, &self.exchange.id, body)
     }
 
     /// The request may have been executed: another attempt only where that is harmless.
@@ -227,6 +215,34 @@ impl One<'_> {
             resolution.state.attempts.count(outcome);
         }
     }
+}
+
+/// What a replica is sent.
+pub(crate) fn request(
+    head: &Head,
+    state: &RouteState,
+    replica: &Replica,
+    id: &RequestId,
+    body: UpstreamBody,
+) -> Option<Request<UpstreamBody>> {
+    let path = match head.op {
+        ModelOp::Infer => &state.infer,
+        ModelOp::Metadata | ModelOp::Ready => &state.metadata,
+    };
+    let path = match &head.query {
+        None => path.clone(),
+        Some(query) => PathAndQuery::try_from(format!("{}?{query}", path.path())).ok()?,
+    };
+    let mut request = Request::new(body);
+    *request.method_mut() = head.method.clone();
+    *request.uri_mut() = Uri::from(path);
+    let own = [
+        (http::header::HOST, replica.authority.clone()),
+        (headers::TENANT, state.tenant_header.clone()),
+        (headers::REQUEST_ID, id.header.clone()),
+    ];
+    *request.headers_mut() = headers::for_upstream(&head.fields, head.trusted.as_ref(), own);
+    Some(request)
 }
 
 pub(super) fn overdue() -> Failure {

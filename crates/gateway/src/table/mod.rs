@@ -1,16 +1,16 @@
-//! The routing table as it runs: which one is in force, how a configuration becomes one, how pins flip.
+//! The routing table as it runs: what the control plane puts in force, in the form that requests use.
 //!
-//! PIN-3: a pin whose version changes stays as it is until every replica of the new key's subset holds the new version, proven; then one new
-//! table, under the next revision, takes the old one's place by a pointer swap. ROUTE-1: revisions only grow, also over a restart.
+//! This side decides nothing: it serves the table that it was told last, warms what that table's pins and its orders name, and says what it sees. A new
+//! table takes the old one's place by a pointer swap. ROUTE-1: an older revision is refused.
 
-mod compile;
-mod flip;
-mod kept;
-mod names;
-mod persist;
+mod build;
+mod follow;
+mod handover;
+mod local;
+mod report;
 mod revision;
+mod tables;
 mod wanted;
-mod watch;
 
 use std::sync::Arc;
 
@@ -22,11 +22,12 @@ use holdfast_decide::Snapshot;
 use crate::fleet::Pool;
 use crate::settings::Settings;
 
-pub use flip::{Failed, PendingPin, Reload, StartError, Status, Tables};
-pub use persist::PersistError;
+pub use build::StartError;
+pub use handover::{Handover, Leaving};
+pub use local::{ConfigStatus, Failed};
 pub use revision::RevisionGuard;
-pub(crate) use wanted::{subset, version_of};
-pub use watch::Watch;
+pub use tables::{PendingPin, Tables};
+pub(crate) use wanted::{subset, target, version_of};
 
 /// One table in force, with all that a request needs beside it.
 pub struct Table {
@@ -36,8 +37,12 @@ pub struct Table {
     pub pools: Vec<Arc<Pool>>,
     /// Bounds, times and stamps.
     pub settings: Arc<Settings>,
-    /// The configuration that it was made from.
+    /// The configuration that it was made from. Its pins may be older than the snapshot's.
     pub config: Arc<Config>,
+    /// What the control plane said.
+    pub told: Arc<holdfast_plane::Table>,
+    /// Keys that former holders go on serving.
+    pub handover: Arc<Handover>,
     /// The revision as a stamp.
     pub stamp: HeaderValue,
     /// Counts requests under this revision.

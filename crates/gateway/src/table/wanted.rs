@@ -4,9 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use holdfast_decide::{PinChange, Route};
-use holdfast_placement::residency::{Event, ReplicaIx, VersionIx};
+use holdfast_placement::residency::{Event, ReplicaIx, Turn, VersionIx};
+use holdfast_plane::{Orders, Want};
+use holdfast_telemetry::Clock;
 
 use super::Table;
+use super::build::Versions;
 use crate::fleet::{Cell, Replica};
 use crate::residency::Driver;
 
@@ -24,7 +27,7 @@ pub(crate) fn version_of(table: &Table, route: &Route) -> Option<VersionIx> {
 }
 
 /// The route that a pin change leads to.
-pub(super) fn target(table: &Table, change: &PinChange) -> Option<Route> {
+pub(crate) fn target(table: &Table, change: &PinChange) -> Option<Route> {
     let tenant = table.snapshot.tenant(change.tenant.as_str())?;
     let model = table.snapshot.model(change.model.as_str())?;
     Some(table.snapshot.route_for(tenant, model, model.version(change.version.as_str())?))
@@ -37,29 +40,78 @@ pub(super) fn cells(driver: &Driver, table: &Table, route: &Route) -> Option<Vec
     cells.filter(|cells| !cells.is_empty())
 }
 
-/// Tells the residency machine what should be warm.
-pub(super) fn update(driver: &Driver, table: &Table, pending: &[PinChange]) {
-    let mut wanted: BTreeMap<ReplicaIx, BTreeSet<VersionIx>> = BTreeMap::new();
-    for pool in &table.pools {
-        for replica in &pool.replicas {
-            wanted.entry(replica.ix).or_default();
-        }
+/// Tells the residency machine what should be warm, and gives all versions that a pin or an order names.
+pub(super) fn update(driver: &Driver, table: &Table, orders: &Orders) -> Versions {
+    let mut wanted = Wanted::default();
+    let mut pinned = Versions::new();
+    for replica in driver.fleet.replicas() {
+        wanted.0.entry(replica.ix).or_default();
     }
-    let mut want = |route: &Route| {
-        let Some(version) = version_of(table, route) else { return };
-        for replica in subset(table, route) {
-            wanted.entry(replica.ix).or_default().insert(version);
-        }
-    };
+    let mut kept: BTreeMap<ReplicaIx, Vec<VersionIx>> = wanted.0.keys().map(|r| (*r, Vec::new())).collect();
+    for (replica, version) in table.handover.needed(Clock::now()) {
+        kept.entry(replica).or_default().push(version);
+    }
     for tenant in table.snapshot.tenants() {
-        for (model, version) in table.snapshot.pins(tenant) {
-            want(&table.snapshot.route_for(tenant, model, version));
+        let splits = table.snapshot.splits(tenant).map(|(model, version, _)| (model, version));
+        for (model, pin) in table.snapshot.pins(tenant).chain(splits) {
+            let route = table.snapshot.route_for(tenant, model, pin);
+            let Some(version) = version_of(table, &route) else { continue };
+            for replica in subset(table, &route) {
+                wanted.add(replica.ix, version, Turn::Pinned);
+            }
+            pinned.insert((model.name.clone(), pin.version.clone()));
         }
     }
-    for route in pending.iter().filter_map(|change| target(table, change)) {
-        want(&route);
+    for want in orders.wants.iter() {
+        if let Some((replica, version)) = numbers(table, want) {
+            wanted.add(replica, version, turn(want, orders));
+            pinned.insert((want.artifact.model.clone(), want.artifact.version.clone()));
+        }
     }
-    let set =
-        |(replica, versions): (_, BTreeSet<_>)| Event::SetWanted { replica, versions: versions.into_iter().collect() };
-    driver.apply_all(wanted.into_iter().map(set));
+    pinned.extend(orders.pending.iter().map(|pin| (pin.model.clone(), pin.to.clone())));
+    let set = |(replica, versions): (_, BTreeMap<_, _>)| Event::SetWanted {
+        replica,
+        versions: versions.into_iter().collect(),
+    };
+    let keep = |(replica, versions)| Event::SetKept { replica, versions };
+    driver.apply_all(kept.into_iter().map(keep).chain(wanted.0.into_iter().map(set)));
+    pinned
+}
+
+/// What should be warm on each replica, and when it is whose turn.
+#[derive(Default)]
+struct Wanted(BTreeMap<ReplicaIx, BTreeMap<VersionIx, Turn>>);
+
+impl Wanted {
+    /// Of several reasons the one counts that has its turn first.
+    fn add(&mut self, replica: ReplicaIx, version: VersionIx, turn: Turn) {
+        let known = self.0.entry(replica).or_default().entry(version).or_insert(turn);
+        *known = turn.min(*known);
+    }
+}
+
+/// What a pin is on its way to goes before what is only retained.
+fn turn(want: &Want, orders: &Orders) -> Turn {
+    let (model, version) = (&want.artifact.model, &want.artifact.version);
+    let is_coming = orders.pending.iter().any(|pin| pin.model == *model && pin.to == *version);
+    if is_coming { Turn::Coming } else { Turn::Retained }
+}
+
+/// What the control plane has not wanted so far is tried at once, whatever has failed before: a roll-out begins, or somebody asks again.
+pub(super) fn afresh(driver: &Driver, table: &Table, before: &Orders, now: &Orders) {
+    let known: BTreeSet<&Want> = before.wants.iter().collect();
+    let new = now.wants.iter().filter(|want| !known.contains(want));
+    let events: Vec<Event> = new
+        .filter_map(|want| numbers(table, want))
+        .map(|(replica, version)| Event::Afresh { replica, version })
+        .collect();
+    if !events.is_empty() {
+        driver.apply_all(events);
+    }
+}
+
+fn numbers(table: &Table, want: &Want) -> Option<(ReplicaIx, VersionIx)> {
+    let pool = table.pools.iter().find(|pool| pool.name == want.artifact.pool)?;
+    let replica = pool.replicas.iter().find(|replica| replica.name == want.replica)?;
+    Some((replica.ix, pool.version(&want.artifact.model, &want.artifact.version)?.ix))
 }

@@ -7,13 +7,15 @@ use super::Failure;
 use crate::cli::{CheckArgs, Output};
 use crate::config_file::{self, ConfigError};
 use crate::output::{self, counted};
+use crate::roles;
 use crate::token;
 
 /// Checks a file and prints what is wrong with it.
 pub fn run(args: &CheckArgs) -> Result<(), Failure> {
     let name = args.file.display();
     match (config_file::read(&args.file), args.output) {
-        (Ok(loaded), form) => {
+        (Ok(read), form) => {
+            let loaded = read.split.loaded;
             let beyond = beyond(&loaded);
             if !beyond.is_empty() {
                 return Err(refuse(args, &beyond));
@@ -21,7 +23,9 @@ pub fn run(args: &CheckArgs) -> Result<(), Failure> {
             match form {
                 Output::Table => praise(args, &loaded),
                 Output::Json => {
-                    let told = json!({ "ok": true, "faults": [], "total": 0, "warnings": loaded.warnings });
+                    let role = loaded.config.role().as_str();
+                    let told =
+                        json!({ "ok": true, "role": role, "faults": [], "total": 0, "warnings": loaded.warnings });
                     output::say(&told.to_string());
                 }
             }
@@ -35,11 +39,11 @@ pub fn run(args: &CheckArgs) -> Result<(), Failure> {
     }
 }
 
-/// What `serve` would refuse though the file itself is good: path and reason.
+/// What the process would refuse though the file itself is good: path and reason.
 fn beyond(loaded: &Loaded) -> Vec<(&'static str, String)> {
-    let fit = holdfast_gateway::check_fit(&loaded.config).err().map(|e| ("pools", e.to_string()));
-    let token = token::read(&loaded.config).err().map(|e| (token::PATH, e.to_string()));
-    fit.into_iter().chain(token).collect()
+    let fit = holdfast_control::check_fit(&loaded.config).err().map(|e| ("pools", e.to_string()));
+    let token = token::all(&loaded.config).err().map(|e| (e.path(), e.to_string()));
+    fit.into_iter().chain(token).chain(roles::check(&loaded.config)).collect()
 }
 
 fn refuse(args: &CheckArgs, faults: &[(&str, String)]) -> Failure {
@@ -61,5 +65,6 @@ fn praise(args: &CheckArgs, loaded: &Loaded) {
     }
     let counts = [(config.pools.len(), "pool"), (config.models.len(), "model"), (config.tenants.len(), "tenant")];
     let counts = counts.map(|(number, what)| counted(number, what)).join(", ");
-    output::say(&format!("{}: good{with} ({counts})", args.file.display()));
+    let role = config.role().as_str();
+    output::say(&format!("{}: good{with}, for `holdfast {role}` ({counts})", args.file.display()));
 }

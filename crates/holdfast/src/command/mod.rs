@@ -1,17 +1,35 @@
 //! What each command does.
 
+mod apply;
+mod audit;
+mod backup;
+mod change;
 mod check;
+mod control;
 mod demo;
 mod explain;
+mod export;
+mod fetch_backup;
+mod man;
 mod model_server;
+mod plan;
+mod receipt;
+mod rollout;
 mod serve;
 mod show;
+mod sim;
+mod steps;
+mod table;
+mod wait;
 
+use std::path::Path;
 use std::time::Duration;
 
 use clap::CommandFactory;
 
-use crate::cli::{Cli, Command, PinCommand, ReplicaCommand, TableCommand};
+use holdfast_config::{Config, Role};
+
+use crate::cli::{AuditCommand, Cli, Command, NodeCommand, PinCommand, ReplicaCommand, TableCommand};
 use crate::output;
 
 /// Why a command did not do what it was asked.
@@ -21,18 +39,42 @@ pub struct Failure {
     pub code: u8,
     /// For a person.
     pub text: String,
+    /// Nobody answered, or asked to be asked again: it may pass.
+    pub passing: bool,
 }
 
 impl Failure {
     /// It failed.
     pub fn failed(text: impl Into<String>) -> Self {
-        Self { code: 1, text: text.into() }
+        Self { code: 1, text: text.into(), passing: false }
     }
 
     /// It was asked wrongly.
     pub fn wrong(text: impl Into<String>) -> Self {
-        Self { code: 2, text: text.into() }
+        Self { code: 2, text: text.into(), passing: false }
     }
+
+    /// It failed for want of an answer.
+    pub fn lost(text: impl Into<String>) -> Self {
+        Self { code: 1, text: text.into(), passing: true }
+    }
+}
+
+/// Whether the file is for this command.
+///
+/// # Errors
+/// It is for another one.
+pub fn must_be(path: &Path, config: &Config, role: Role) -> Result<(), Failure> {
+    let is = config.role();
+    if is == role {
+        return Ok(());
+    }
+    let (is, not) = (is.as_str(), role.as_str());
+    let why = match role {
+        Role::Control | Role::Gateway => format!(": it has no section {not}"),
+        Role::Serve => format!(": it has a section {is}"),
+    };
+    Err(Failure::wrong(format!("{} is a file for `holdfast {is}`, not for `holdfast {not}`{why}", path.display())))
 }
 
 /// Runs a command.
@@ -41,7 +83,9 @@ impl Failure {
 /// [`Failure`].
 pub fn run(cli: Cli) -> Result<(), Failure> {
     match cli.command {
-        Command::Serve(args) => serve::run(&args),
+        Command::Serve(args) => serve::run(&args, Role::Serve),
+        Command::Gateway(args) => serve::run(&args, Role::Gateway),
+        Command::Control(args) => control::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Schema => {
             let schema = serde_json::to_string_pretty(&holdfast_config::schema());
@@ -49,15 +93,31 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
             Ok(())
         }
         Command::Explain(args) => explain::run(&args),
+        Command::Receipt(args) => receipt::run(&args),
         Command::Replica { what: ReplicaCommand::List(args) } => show::replicas(&args),
+        Command::Apply(args) => apply::run(&args),
         Command::Table { what: TableCommand::Show(args) } => show::table(&args),
+        Command::Table { what } => table::run(&what),
         Command::Pin { what: PinCommand::List(args) } => show::pins(&args),
+        Command::Audit { what: AuditCommand::Find(args) } => audit::find(&args),
+        Command::Audit { what: AuditCommand::Verify(place) } => audit::verify(&place),
+        Command::Pin { what: PinCommand::Set { tenant, model, version, how } } => {
+            change::set_pin(&tenant, &model, &version, &how)
+        }
+        Command::Pin { what: PinCommand::Remove { tenant, model, how } } => change::remove_pin(&tenant, &model, &how),
+        Command::Rollout { what } => rollout::run(&what),
+        Command::Node { what: NodeCommand::List(args) } => rollout::nodes(&args),
+        Command::Backup(args) => backup::backup(&args),
+        Command::Restore(args) => backup::restore(&args),
+        Command::Plan { what } => plan::run(&what),
+        Command::Sim { what } => sim::run(&what),
         Command::Demo(args) => demo::run(&args),
         Command::ModelServer(args) => model_server::run(*args),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "holdfast", &mut std::io::stdout());
             Ok(())
         }
+        Command::Man { dir } => man::run(dir.as_deref()),
     }
 }
 

@@ -1,37 +1,43 @@
-//! `holdfast serve`.
+//! `holdfast serve` and `holdfast gateway`: a gateway, with its control plane in it or elsewhere.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use holdfast_config::{AccessLog as AccessChoice, Config, Log, LogFormat as Format, LogLevel as Level};
-use holdfast_gateway::{Gateway, Options, Stopped, Watch, serve, worker_count};
-use holdfast_net::Tasks;
+use holdfast_config::{AccessLog as AccessChoice, Config, Log, LogFormat as Format, LogLevel as Level, Role};
+use holdfast_control::api::Door;
+use holdfast_gateway::{Gateway, Options, Stopped, serve, worker_count};
 use holdfast_telemetry::{
-    AccessLog, AccessOptions, AccessPolicy, AccessSink, AccessWriter, GatewayMetrics, LogFormat, LogGuard, LogLevel,
-    MetricsOptions, init_logging,
+    AccessLog, AccessOptions, AccessPolicy, AccessSink, AccessWriter, AuditLog, AuditOptions, AuditWriter,
+    GatewayMetrics, LogFormat, LogGuard, LogLevel, MetricsOptions, init_logging,
 };
 
-use super::{Failure, run_to_end};
+use super::{Failure, must_be, run_to_end};
 use crate::cli::ServeArgs;
-use crate::config_file;
+use crate::config_file::{self, Read};
 use crate::output;
+use crate::roles::{self, Reload};
 use crate::token;
+use crate::watch::Watch;
 
-/// How long the last access records may take to be written.
+/// Linux and macOS agree about its number.
+const SIGXFSZ: i32 = 25;
+/// How long the last records of each log may take to be written.
 const FLUSH: Duration = Duration::from_secs(2);
 
 /// Runs the gateway until it is told to stop.
-pub fn run(args: &ServeArgs) -> Result<(), Failure> {
+pub fn run(args: &ServeArgs, role: Role) -> Result<(), Failure> {
     let Some(path) = args.path() else { return Err(Failure::wrong("give the configuration file")) };
     // Before it is read: an edit from here on is noticed, however long the start takes.
     let watch = Watch::new(path);
-    let loaded = config_file::read(path).map_err(|e| Failure::wrong(e.to_string()))?;
-    let config = loaded.config;
+    let read = config_file::read(path).map_err(|e| Failure::wrong(e.to_string()))?;
+    let config = read.split.loaded.config.clone();
+    must_be(path, &config, role)?;
     let guard = start_log(&config.log)?;
-    if !loaded.warnings.is_empty() {
-        tracing::warn!(warnings = %loaded.warnings, "the configuration has warnings");
+    if !read.split.loaded.warnings.is_empty() {
+        tracing::warn!(warnings = %read.split.loaded.warnings, "the configuration has warnings");
     }
     let metrics = Arc::new(GatewayMetrics::new(&MetricsOptions {
         tenants: config.metrics.tenants as usize,
@@ -45,41 +51,69 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
         guard.dropped(),
     );
     let (access, writer) = start_access(&config, &metrics)?;
-    let admin_token = admin_token(&config)?;
-    let reload_path = path.to_owned();
-    let options = Options {
-        config,
-        watch,
-        reload: Box::new(move || config_file::read(&reload_path).map_err(|e| e.to_string())),
-        metrics,
-        access,
-        admin_token,
-        ready: Box::new(|data, admin| {
-            tracing::info!(%data, %admin, "listening");
-            output::say(&format!("holdfast is listening on http://{data}, admin on http://{admin}"));
-        }),
-    };
-    let stopped = run_to_end(2, drive(options));
-    flush(writer);
+    let (audit, audit_writer) = start_audit(&config, &metrics)?;
+    let door = door(&config)?;
+    let stopped = run_to_end(2, drive(path.to_owned(), watch, read, Parts { config, metrics, access, audit, door }));
+    flush(writer, audit_writer, matches!(stopped, Ok(Stopped::Drained)));
     match stopped? {
         Stopped::Drained => Ok(()),
         Stopped::TimedOut => Err(Failure::failed("stopped with requests unfinished: the drain's time was over")),
     }
 }
 
-async fn drive(options: Options) -> Result<Stopped, Failure> {
+/// What a gateway needs of this process.
+struct Parts {
+    config: Config,
+    metrics: Arc<GatewayMetrics>,
+    access: AccessLog,
+    audit: AuditLog,
+    door: Arc<Door>,
+}
+
+async fn drive(path: PathBuf, watch: Watch, read: Read, parts: Parts) -> Result<Stopped, Failure> {
     let hear = |kind| signal(kind).map_err(|e| Failure::failed(format!("cannot hear signals: {e}")));
     let stop = stop_signal(hear(SignalKind::terminate())?, hear(SignalKind::interrupt())?);
     let (hangup, reopen) = (hear(SignalKind::hangup())?, hear(SignalKind::user_defined1())?);
     let at_once = second_signal(hear(SignalKind::terminate())?, hear(SignalKind::interrupt())?);
-    let serving = serve(options, stop, move |gateway, tasks| listen(gateway, tasks, hangup, reopen));
+    // A file that may not grow is then an error of the write that met it, as on a full disk, and not the end of the process.
+    let _too_long = hear(SignalKind::from_raw(SIGXFSZ))?;
+    let frame = read.frame.clone();
+    let role = read.split.loaded.config.role();
+    let (planes, control) = roles::open(read).await?;
+    let Parts { config, metrics, access, audit, door } = parts;
+    let ready = |data, admin| {
+        tracing::info!(%data, %admin, "listening");
+        output::say(&format!("holdfast is listening on http://{data}, admin on http://{admin}"));
+    };
+    planes.register(metrics.registry());
+    let state = config.state.clone();
+    let options = Options {
+        config,
+        frame,
+        control,
+        standing: planes.standing(),
+        metrics,
+        access,
+        audit,
+        access_to_admin: roles::access(&door),
+        also: planes.also(&door, &state),
+        store: planes.probe(),
+        ready: Box::new(ready),
+    };
+    let serving = serve(options, stop, move |gateway, tasks| {
+        let (desk, keeper) = (planes.desk(), planes.keeper());
+        planes.run(tasks);
+        let reload = Reload { path, watch, role, desk, keeper, gateway: gateway.clone() };
+        tasks.spawn(reload.run(hangup));
+        tasks.spawn(reopen_log(gateway, reopen));
+    });
     tokio::select! {
         stopped = serving => stopped.map_err(|e| Failure::failed(e.to_string())),
         () = at_once => Err(Failure::failed("stopped at once: told so twice")),
     }
 }
 
-async fn stop_signal(mut terminate: Signal, mut interrupt: Signal) {
+pub(super) async fn stop_signal(mut terminate: Signal, mut interrupt: Signal) {
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
@@ -87,7 +121,7 @@ async fn stop_signal(mut terminate: Signal, mut interrupt: Signal) {
     tracing::info!("stopping: finishing what is in flight");
 }
 
-async fn second_signal(mut terminate: Signal, mut interrupt: Signal) {
+pub(super) async fn second_signal(mut terminate: Signal, mut interrupt: Signal) {
     for _ in 0..2 {
         tokio::select! {
             _ = terminate.recv() => {}
@@ -96,19 +130,14 @@ async fn second_signal(mut terminate: Signal, mut interrupt: Signal) {
     }
 }
 
-/// SIGHUP reads the configuration anew, SIGUSR1 opens the access log anew.
-fn listen(gateway: Arc<Gateway>, tasks: &Tasks, mut hangup: Signal, mut reopen: Signal) {
-    tasks.spawn(async move {
-        loop {
-            tokio::select! {
-                _ = hangup.recv() => gateway.tables.reload_now.notify_one(),
-                _ = reopen.recv() => gateway.access.reopen(),
-            }
-        }
-    });
+/// SIGUSR1 opens the access log anew.
+async fn reopen_log(gateway: Arc<Gateway>, mut reopen: Signal) {
+    while reopen.recv().await.is_some() {
+        gateway.access.reopen();
+    }
 }
 
-fn start_log(log: &Log) -> Result<LogGuard, Failure> {
+pub(super) fn start_log(log: &Log) -> Result<LogGuard, Failure> {
     let level = match log.level {
         Level::Error => LogLevel::Error,
         Level::Warn => LogLevel::Warn,
@@ -136,17 +165,38 @@ fn start_access(config: &Config, metrics: &GatewayMetrics) -> Result<(AccessLog,
         .map_err(|e| Failure::failed(format!("the access log cannot be opened: {e}")))
 }
 
-fn admin_token(config: &Config) -> Result<Option<String>, Failure> {
-    let token = token::read(config).map_err(|e| Failure::wrong(format!("{}: {e}", token::PATH)))?;
-    let address = config.listen.admin.address;
-    if token.is_none() && address.ip().is_loopback() {
-        tracing::warn!(%address, "the admin port asks for no token; it is on loopback");
+fn start_audit(config: &Config, metrics: &GatewayMetrics) -> Result<(AuditLog, AuditWriter), Failure> {
+    let audit = &config.audit;
+    if !audit.enabled {
+        return Ok(AuditLog::off());
     }
-    Ok(token)
+    let options = AuditOptions {
+        folder: config.audit_folder(),
+        max_file_size: audit.max_file_size.0,
+        retention: audit.retention,
+        max_total_size: audit.max_total_size.0,
+        queue: audit.queue as usize,
+        workers: worker_count(config),
+    };
+    AuditLog::start(options, metrics.audit.clone())
+        .map_err(|e| Failure::failed(format!("the audit log cannot be started: {e}")))
 }
 
-fn flush(writer: AccessWriter) {
-    if writer.shutdown(FLUSH) != holdfast_telemetry::Flushed::All {
+pub(super) fn door(config: &Config) -> Result<Arc<Door>, Failure> {
+    let tokens = token::all(config).map_err(|e| Failure::wrong(format!("{}: {e}", e.path())))?;
+    let address = config.listen.admin.address;
+    if tokens.is_none() && address.ip().is_loopback() {
+        tracing::warn!(%address, "the admin port asks for no token; it is on loopback");
+    }
+    Ok(Arc::new(tokens.map_or_else(Door::open, Door::with)))
+}
+
+fn flush(access: AccessWriter, audit: AuditWriter, drained: bool) {
+    // What must not be lost first.
+    if audit.shutdown(FLUSH, drained) != holdfast_telemetry::Flushed::All {
+        output::complain("the last audit records could not be written in time");
+    }
+    if access.shutdown(FLUSH) != holdfast_telemetry::Flushed::All {
         output::complain("the last access records could not be written in time");
     }
 }

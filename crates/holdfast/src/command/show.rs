@@ -40,6 +40,7 @@ pub fn replicas(args: &AdminArgs) -> Result<(), Failure> {
             })
             .collect();
         let state = match (&replica["up"], &replica["in_service"]) {
+            (Value::Bool(true), _) if replica["draining"] == true => "draining",
             (Value::Bool(true), _) => "up",
             (_, Value::Bool(true)) => "down",
             _ => "out of service",
@@ -58,6 +59,14 @@ pub fn replicas(args: &AdminArgs) -> Result<(), Failure> {
     let missing: Vec<String> = rows(&told["replicas"]).flat_map(missing_lines).collect();
     if !missing.is_empty() {
         output::say(&format!("\nmissing:\n{}", missing.join("\n")));
+    }
+    let strangers = rows(&told["replicas"]).flat_map(|replica| {
+        let named = rows(&replica["strangers"]).filter_map(Value::as_str);
+        named.map(|name| format!("{name} on {}", text(replica, "replica")))
+    });
+    let strangers: Vec<String> = strangers.collect();
+    if !strangers.is_empty() {
+        output::say(&format!("\nloaded, but no version is called so:\n{}", strangers.join("\n")));
     }
     Ok(())
 }
@@ -106,8 +115,8 @@ pub fn table(args: &AdminArgs) -> Result<(), Failure> {
     if !restart.is_empty() {
         output::say(&format!("needs a restart         {}", restart.join(", ")));
     }
-    if let Some(why) = told["config"]["unsaved"].as_str() {
-        output::say(&format!("not saved               {why}"));
+    if told["store"]["ok"] == false {
+        output::say(&format!("store is down           {}", text(&told["store"], "error")));
     }
     output::say(&format!("tenants                 {}\n", text(&told, "tenants_total")));
     print_pins(&told);
@@ -120,6 +129,9 @@ pub fn table(args: &AdminArgs) -> Result<(), Failure> {
         output::say(&format!("\n{}", output::table(&["tenant", "model", "on its way to", "waiting for"], pending)));
     }
     for pin in rows(&told["pending"]) {
+        if let Some(why) = pin["why"].as_str() {
+            output::say(&format!("{} of {}: {why}", text(pin, "model"), text(pin, "tenant")));
+        }
         for obstacle in rows(&pin["obstacles"]) {
             let (version, replica) = (text(pin, "to"), text(obstacle, "replica"));
             output::say(&format!("{}/{version} on {replica}: {}", text(pin, "model"), text(obstacle, "why")));

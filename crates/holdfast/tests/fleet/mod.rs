@@ -31,6 +31,14 @@ pub fn samples(layout: Layout, count: usize) -> TempDir {
     dir
 }
 
+/// Writes a model of a repository a second time, under another name.
+pub fn copy_model(repository: &TempDir, from: &str, to: &str) {
+    let (from_dir, to_dir) = (repository.path().join(from), repository.path().join(to));
+    std::fs::create_dir(&to_dir).expect("a new folder");
+    let text = std::fs::read_to_string(from_dir.join("model.json")).expect("a model");
+    std::fs::write(to_dir.join("model.json"), text.replace(from, to)).expect("the copy can be written");
+}
+
 /// A model server over a repository.
 pub async fn server(repository: &TempDir, more: &[&str]) -> ModelServer {
     let path = repository.path().to_str().expect("a path in UTF-8");
@@ -192,6 +200,32 @@ pub async fn subset(gateway: &Holdfast, tenant: &str) -> Vec<String> {
     let told = gateway.admin_get(&format!("/v1/explain?tenant={tenant}&model=screen")).await;
     let members = told["subset"].as_array().unwrap_or_else(|| panic!("no subset in {told}"));
     members.iter().filter_map(|m| m["replica"].as_str().map(str::to_owned)).collect()
+}
+
+/// One tenant `acme`, pinned to version 1 of `screen`, that may name the others up to `count`.
+pub fn acme(subset: usize, count: usize) -> Value {
+    let allow: Vec<String> = (2..=count).map(|v| v.to_string()).collect();
+    json!([{"name": "acme", "subset": subset, "pins": {"screen": "1"}, "allow": {"screen": allow}}])
+}
+
+/// The path of an inference by a version of `screen`.
+pub fn path(version: &str) -> String {
+    format!("/v2/models/screen/versions/{version}/infer")
+}
+
+/// An inference as `acme` by a version of `screen`, with a budget in milliseconds.
+pub async fn ask_within(gateway: &Holdfast, version: &str, budget: &str) -> Answer {
+    let headers = [("x-tenant", "acme"), ("x-request-timeout-ms", budget)];
+    gateway.data.post(&path(version), &headers, &probe()).await
+}
+
+/// A count of loads in the servers' own statistics, over all of them.
+pub async fn loads(servers: &[ModelServer], field: &str) -> u64 {
+    let mut sum = 0;
+    for server in servers {
+        sum += server.stats().await["loads"][field].as_u64().expect("a count");
+    }
+    sum
 }
 
 /// The request that tells versions apart.

@@ -1,6 +1,8 @@
 //! What the tests of running a gateway share: sample models on disk, model servers over them, a pool of them in a configuration.
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "each test file uses its part")]
 
+pub mod world;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;

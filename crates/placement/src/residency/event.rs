@@ -143,6 +143,26 @@ pub enum Proof {
     Unknown(String),
 }
 
+/// What a server has of names that no version has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Strange {
+    /// How many it is loading: they take slots.
+    pub loads: u32,
+    /// What those take that it has loaded, as far as that is known.
+    pub size: Bytes,
+}
+
+/// When a version that should be warm is loaded, of all that are missing on one replica. The order is that of the list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Turn {
+    /// Requests are judged by it now.
+    Pinned,
+    /// A pin is on its way to it.
+    Coming,
+    /// It is kept at hand, for a way back.
+    Retained,
+}
+
 /// One thing that happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "fields are named for what they are; the text of the variant says the rest")]
@@ -157,15 +177,20 @@ pub enum Event {
     SetVersion { version: VersionIx, spec: VersionSpec },
     /// The version is no longer configured: its waiters fail; it is hidden, drained and unloaded wherever it is held.
     RemoveVersion { version: VersionIx },
-    /// The versions that should be warm on this replica (replaces the earlier set). Unknown versions are left out.
-    SetWanted { replica: ReplicaIx, versions: Vec<VersionIx> },
+    /// The versions that should be warm on this replica, and when it is whose turn (replaces the earlier set). Unknown versions are left out.
+    SetWanted { replica: ReplicaIx, versions: Vec<(VersionIx, Turn)> },
+    /// The versions that the replica serves until others hold them (replaces the earlier set): they are not loaded here, they are evicted only for
+    /// what may evict what is wanted, and nothing relies on this copy: it is about to go.
+    SetKept { replica: ReplicaIx, versions: Vec<VersionIx> },
+    /// Somebody asks for the version on this replica anew: what failed before puts no attempt off, and failures count from here.
+    Afresh { replica: ReplicaIx, version: VersionIx },
     /// Health: the replica answers again. It gets no load before the next `Observed`.
     ReplicaUp { replica: ReplicaIx },
     /// Health: the replica is down. What it held is hidden and must be observed and verified again.
     ReplicaDown { replica: ReplicaIx },
-    /// A complete poll, started at `started`: exactly these known versions are loaded. Whatever changed after `started` is left as it is.
-    /// Ignored while the replica is down.
-    Observed { replica: ReplicaIx, started: Mono, held: Vec<VersionIx> },
+    /// A complete poll, started at `started`: exactly these known versions are loaded, and these are being loaded, as far as the server tells.
+    /// Whatever changed after `started` is left as it is. Ignored while the replica is down.
+    Observed { replica: ReplicaIx, started: Mono, held: Vec<VersionIx>, loading: Vec<VersionIx>, strange: Strange },
     /// The replica answered a request by "not loaded": it does not hold this version, whatever it said before. Not for a version that is being loaded.
     Missing { replica: ReplicaIx, version: VersionIx },
     /// It is no longer known what the replica holds (polls failed for too long): it counts as holding nothing.

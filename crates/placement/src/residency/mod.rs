@@ -24,6 +24,7 @@
 mod effect;
 mod event;
 mod forecast;
+mod indexed;
 mod observe;
 mod ops;
 mod outlook;
@@ -42,7 +43,7 @@ use holdfast_types::{Bytes, Mono};
 pub use effect::{Alarm, Effect, Outcome, Shed};
 pub use event::{
     Event, LoadError, MAX_CANDIDATES, MAX_TEXT, Mode, Op, PoolIx, Proof, ReplicaIx, ReplicaSpec, ServerIx, Settings,
-    Usage, VersionIx, VersionSpec, WaiterId,
+    Strange, Turn, Usage, VersionIx, VersionSpec, WaiterId,
 };
 pub use forecast::{Forecast, Prospect};
 pub use report::{HoldingReport, MissingReport, QueuedReport, ReplicaReport, Report, State};
@@ -151,10 +152,14 @@ impl Residency {
             Event::SetVersion { version, spec } => self.set_version(cx, version, spec),
             Event::RemoveVersion { version } => self.remove_version(cx, version),
             Event::SetWanted { replica, versions } => self.set_wanted(replica, versions),
+            Event::SetKept { replica, versions } => self.set_kept(replica, versions),
+            Event::Afresh { replica, version } => self.afresh(replica, version),
             Event::ReplicaUp { replica } => self.set_up(replica),
             Event::ReplicaDown { replica } => self.lose(cx, replica, false),
             Event::ObservationLost { replica } => self.lose(cx, replica, true),
-            Event::Observed { replica, started, held } => self.observed(cx, replica, started, &held),
+            Event::Observed { replica, started, held, loading, strange } => {
+                self.observed(cx, (replica, started), &held, &loading, strange);
+            }
             Event::Missing { replica, version } => self.missing(cx, replica, version),
             Event::Want { waiter, version, candidates, deadline } => {
                 return self.want(cx, waiter, version, candidates, deadline);
@@ -209,6 +214,12 @@ impl Residency {
         self.replicas.iter().filter(move |(_, r)| r.up && shows(r)).map(|(ix, _)| *ix)
     }
 
+    /// The holders that are to stay: a copy that is kept only until others hold the version is none to rely on.
+    pub(crate) fn lasting_holders(&self, version: VersionIx) -> impl Iterator<Item = ReplicaIx> {
+        let lasts = move |r: &ReplicaIx| self.replicas.get(r).is_some_and(|r| !r.kept.contains(&version));
+        self.holders(version).filter(lasts)
+    }
+
     /// Whether the version is configured, or held or worked on somewhere although it is not.
     #[must_use]
     pub fn knows(&self, version: VersionIx) -> bool {
@@ -221,20 +232,18 @@ impl Residency {
         self.waiters.len()
     }
 
-    /// Loads in flight over all servers, but for those that are over their time on a replica that is down or gone as well: servers that hang
-    /// must not keep all others from loading.
+    /// Loads in flight over all servers, whoever asked for them, but for those on a replica that is down or gone of which nothing is heard: servers
+    /// that hang must not keep all others from loading.
     #[must_use]
     pub fn loads_in_flight(&self) -> u32 {
         let all = self.loading.values().fold(0u32, |sum, n| sum.saturating_add(*n));
-        let lost = self.overdue.iter().filter_map(|op| self.ops.get(op));
-        let lost = lost.filter(|o| self.replicas.get(&o.replica).is_none_or(|r| !r.up)).count();
-        all.saturating_sub(u32::try_from(lost).unwrap_or(u32::MAX))
+        all.saturating_sub(self.lost_loads()).saturating_add(self.strange_loads())
     }
 
     /// Loads in flight on the server of a replica.
     #[must_use]
     pub fn loads_on(&self, replica: ReplicaIx) -> u32 {
-        self.replicas.get(&replica).map_or(0, |r| self.loads_of(r.spec.server))
+        self.replicas.get(&replica).map_or(0, |r| self.loads_of(r.spec.server).saturating_add(r.strange.loads))
     }
 
     /// Loads in flight on a server, under whatever name they were begun.
@@ -262,7 +271,10 @@ impl Residency {
         self.next_op = self.next_op.wrapping_add(1);
         let deadline = self.now.after(limit);
         let server = self.replicas.get(&replica).map_or(ServerIx(u32::MAX), |r| r.spec.server);
-        self.ops.insert(op, InFlight { kind, replica, server, version, since: self.now, deadline });
+        self.ops.insert(
+            op,
+            InFlight { kind, replica, server, version, since: self.now, deadline, answered: None, listed: false },
+        );
         if kind == OpKind::Load {
             let count = self.loading.entry(server).or_default();
             *count = count.saturating_add(1);

@@ -6,7 +6,7 @@ use holdfast_types::{Bytes, Mono};
 
 use super::Residency;
 use super::effect::{Alarm, Effect};
-use super::event::{LoadError, Op, Proof, ReplicaIx, VersionIx};
+use super::event::{LoadError, Op, Proof, ReplicaIx, Strange, VersionIx};
 use super::state::{Aim, Cx, Entry, OpKind, Phase, cut};
 
 impl Residency {
@@ -46,7 +46,14 @@ impl Residency {
 
     /// Brings the entries in line with a complete poll, except for what has changed since the poll started. A poll of a replica that is down is
     /// late or contradicts its health; the first one after `ReplicaUp` counts.
-    pub(super) fn observed(&mut self, cx: &mut Cx, replica: ReplicaIx, started: Mono, held: &[VersionIx]) {
+    pub(super) fn observed(
+        &mut self,
+        cx: &mut Cx,
+        (replica, started): (ReplicaIx, Mono),
+        held: &[VersionIx],
+        loading: &[VersionIx],
+        strange: Strange,
+    ) {
         let Some(r) = self.replicas.get_mut(&replica).filter(|r| r.up) else { return };
         r.observed = true;
         let held: BTreeSet<VersionIx> = held.iter().copied().collect();
@@ -57,6 +64,7 @@ impl Residency {
             self.remove_entry(cx, replica, version);
             self.forget_if_gone(version);
         }
+        self.indexed(cx, (replica, started), &held, &loading.iter().copied().collect(), strange);
         for version in held {
             self.overdue_seen(cx, replica, version, started);
             self.seen(cx, replica, version, started);

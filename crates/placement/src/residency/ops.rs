@@ -83,7 +83,9 @@ impl Residency {
 
     /// A poll that began after these loads were over their time shows that they have ended well.
     pub(super) fn overdue_seen(&mut self, cx: &mut Cx, replica: ReplicaIx, version: VersionIx, started: Mono) {
-        let here = |o: &InFlight| o.replica == replica && o.version == version && o.deadline <= started;
+        let here = |o: &InFlight| {
+            o.replica == replica && o.version == version && o.deadline <= started && o.answered.is_none()
+        };
         let ended: Vec<Op> = self.overdue.iter().copied().filter(|op| self.ops.get(op).is_some_and(here)).collect();
         for op in ended {
             self.load_done(cx, op, Ok(None));
@@ -92,7 +94,13 @@ impl Residency {
 
     pub(super) fn load_done(&mut self, cx: &mut Cx, op: Op, result: Result<Option<Bytes>, LoadError>) -> bool {
         let was_overdue = self.is_overdue(op);
-        let Some(done) = self.end_op(op, OpKind::Load) else { return false };
+        let Some(done) = self.ops.get(&op).copied().filter(|o| o.kind == OpKind::Load && o.answered.is_none()) else {
+            return false;
+        };
+        match &result {
+            Ok(_) => drop(self.end_op(op, OpKind::Load)),
+            Err(_) => self.load_refused(cx.now, op),
+        }
         let (replica, version) = (done.replica, done.version);
         let current = self.entry_mut(replica, version).is_some_and(|e| e.phase == Phase::Loading(op));
         match result {
@@ -110,7 +118,7 @@ impl Residency {
         true
     }
 
-    fn loaded(&mut self, cx: &mut Cx, replica: ReplicaIx, version: VersionIx, measured: Option<Bytes>) {
+    pub(super) fn loaded(&mut self, cx: &mut Cx, replica: ReplicaIx, version: VersionIx, measured: Option<Bytes>) {
         let Some(info) = self.versions.get_mut(&version) else { return };
         info.measured = measured.or(info.measured);
         let (size, removed) = (info.size(), info.removed);
@@ -232,7 +240,7 @@ impl Residency {
     pub(super) fn last_holder(&self, replica: ReplicaIx, version: VersionIx) -> bool {
         let guaranteed = self.replicas.get(&replica).is_some_and(|r| r.spec.mode == Mode::Guaranteed);
         let pinned = self.versions.get(&version).is_some_and(|v| v.spec.pinned && !v.removed);
-        guaranteed && pinned && !self.holders(version).any(|r| r != replica)
+        guaranteed && pinned && !self.lasting_holders(version).any(|r| r != replica)
     }
 
     pub(super) fn unload_done(&mut self, cx: &mut Cx, op: Op, result: Result<(), String>) -> bool {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::Residency;
 use super::effect::Outcome;
-use super::event::{LoadError, ReplicaIx, VersionIx};
+use super::event::{LoadError, ReplicaIx, Turn, VersionIx};
 use super::room::Room;
 use super::state::{Aim, Cx, Making, Phase};
 
@@ -125,14 +125,15 @@ impl Residency {
         turn.into_iter().any(|(_, replica)| self.warm_up(cx, replica))
     }
 
-    /// Begins one warm-up on the replica: what is served nowhere first.
+    /// Begins one warm-up on the replica: by its turn, and of one turn what is served nowhere first.
     fn warm_up(&mut self, cx: &mut Cx, replica: ReplicaIx) -> bool {
         let Some(r) = self.replicas.get(&replica) else { return false };
         let waits = |v: &VersionIx| self.history.get(&(replica, *v)).is_some_and(|h| h.retry_at > cx.now);
-        let missing = r.wanted.iter().filter(|v| !r.entries.contains_key(v) && !waits(v));
-        let mut missing: Vec<(usize, VersionIx)> = missing.map(|v| (self.holders(*v).count(), *v)).collect();
+        let missing = r.wanted.iter().filter(|(v, _)| !r.entries.contains_key(v) && !waits(v));
+        let mut missing: Vec<(Turn, usize, VersionIx)> =
+            missing.map(|(v, turn)| (*turn, self.lasting_holders(*v).count(), *v)).collect();
         missing.sort_unstable();
-        for (_, version) in missing {
+        for (.., version) in missing {
             self.note_wanted(cx, replica, version);
             match self.plan_room(cx, replica, version, false) {
                 Room::Free => self.begin(cx, replica, version, &[], false),
@@ -158,7 +159,7 @@ impl Residency {
         let Some(making) = r.making.take() else { return };
         let can_load = r.can_load();
         let arrived = r.entries.contains_key(&making.version);
-        let wanted = r.wanted.contains(&making.version);
+        let wanted = r.wanted.contains_key(&making.version);
         let asked = self.demands_for(making.version).into_iter().filter_map(|id| self.demands.get(&id));
         let asked = asked.into_iter().any(|d| d.candidates.contains(&replica));
         // A poll may have found it here meanwhile. A load would overwrite that entry, and with it the fact that it is shown.

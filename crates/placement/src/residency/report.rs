@@ -164,12 +164,13 @@ impl Residency {
             since: entry.since,
             size: entry.size,
             shown: entry.shown,
-            wanted: r.wanted.contains(version),
+            wanted: r.wanted.contains_key(version),
             why: entry.why.clone(),
         };
         let failing = self.history.range((replica, VersionIx(0))..=(replica, VersionIx(u32::MAX)));
-        let failing = failing.filter(|((_, v), past)| past.failures > 0 && !r.wanted.contains(v)).map(|((_, v), _)| v);
-        let missing = r.wanted.iter().chain(failing);
+        let failing =
+            failing.filter(|((_, v), past)| past.failures > 0 && !r.wanted.contains_key(v)).map(|((_, v), _)| v);
+        let missing = r.wanted.keys().chain(failing);
         let missing = missing.filter(|v| r.entries.get(v).is_none_or(|e| e.phase != Phase::Held));
         Some(ReplicaReport {
             replica,
@@ -187,7 +188,7 @@ impl Residency {
     fn report_missing(&self, replica: ReplicaIx, version: VersionIx) -> MissingReport {
         let known = self.replicas.get(&replica);
         let entry = known.and_then(|r| r.entries.get(&version));
-        let wanted = known.is_some_and(|r| r.wanted.contains(&version));
+        let wanted = known.is_some_and(|r| r.wanted.contains_key(&version));
         let Some(past) = self.history.get(&(replica, version)) else {
             let why = entry.and_then(|e| e.why.clone()).unwrap_or_default();
             return MissingReport { version, wanted, failures: 0, retry_at: None, why };

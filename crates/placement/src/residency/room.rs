@@ -78,8 +78,8 @@ impl Residency {
 
     fn newcomer(&self, cx: &Cx, replica: ReplicaIx, r: &Replica, version: VersionIx, demand: bool) -> Newcomer {
         let guarded_until = self.history.get(&(replica, version)).map(|h| h.thrash_until).filter(|t| *t > cx.now);
-        let wanted = r.wanted.contains(&version);
-        Newcomer { version, urgent: demand || self.holders(version).next().is_none(), wanted, guarded_until }
+        let wanted = r.wanted.contains_key(&version);
+        Newcomer { version, urgent: demand || self.lasting_holders(version).next().is_none(), wanted, guarded_until }
     }
 
     fn choose_victims(&self, cx: &Cx, replica: ReplicaIx, r: &Replica, new: &Newcomer, need: u64) -> Room {
@@ -92,7 +92,8 @@ impl Residency {
                 Verdict::Evictable => {
                     let used = cx.usage.last_used(replica, *version).unwrap_or(Mono::ZERO).max(entry.arrived);
                     let healthy = entry.phase != Phase::Quarantined;
-                    victims.push(((healthy, r.wanted.contains(version), used), *version, entry.size.0));
+                    let wanted = r.wanted.contains_key(version) || r.kept.contains(version);
+                    victims.push(((healthy, wanted, used), *version, entry.size.0));
                     sum = sum.saturating_add(entry.size.0);
                 }
                 Verdict::InUse => in_use = in_use.saturating_add(entry.size.0),
@@ -127,7 +128,7 @@ impl Residency {
         if version == new.version || !matches!(entry.phase, Phase::Held | Phase::Quarantined) {
             return Verdict::Protected;
         }
-        let wanted = r.wanted.contains(&version);
+        let wanted = r.wanted.contains_key(&version) || r.kept.contains(&version);
         let kept = match r.spec.mode {
             Mode::Guaranteed => (wanted && !new.wanted) || self.last_holder(replica, version),
             Mode::Overcommit => false,
@@ -169,7 +170,7 @@ impl Residency {
     pub(super) fn note_no_room(&mut self, cx: &mut Cx, replica: ReplicaIx, version: VersionIx, room: &Room) {
         let sizes =
             (self.versions.get(&version).map(|v| v.size()), self.replicas.get(&replica).and_then(|r| r.spec.memory));
-        let wanted = self.replicas.get(&replica).is_some_and(|r| r.wanted.contains(&version));
+        let wanted = self.replicas.get(&replica).is_some_and(|r| r.wanted.contains_key(&version));
         let past = self.history.entry((replica, version)).or_default();
         match (room, sizes) {
             (Room::TooLarge, (Some(size), Some(memory))) if !past.too_large => {

@@ -2,8 +2,9 @@
 
 use super::Residency;
 use super::effect::{Effect, Outcome};
-use super::event::{ReplicaIx, ReplicaSpec, VersionIx, VersionSpec};
+use super::event::{ReplicaIx, ReplicaSpec, Turn, VersionIx, VersionSpec};
 use super::state::{Aim, Cx, Phase, Replica, VersionInfo};
+use holdfast_types::Mono;
 
 impl Residency {
     pub(super) fn set_replica(&mut self, replica: ReplicaIx, spec: ReplicaSpec) {
@@ -27,6 +28,7 @@ impl Residency {
         self.reprove.retain(|(_, r, _)| *r != replica);
         // Loads stay counted until they are answered or over their time: the server may well be at work still.
         self.drop_ops(|o| o.replica == replica);
+        self.leave_loads(replica);
         let left: Vec<VersionIx> = gone.entries.keys().copied().collect();
         for version in left {
             self.forget_if_gone(version);
@@ -65,6 +67,7 @@ impl Residency {
         for replica in holders {
             if let Some(r) = self.replicas.get_mut(&replica) {
                 r.wanted.remove(&version);
+                r.kept.remove(&version);
             }
             self.retire(cx, replica, version);
         }
@@ -85,11 +88,24 @@ impl Residency {
         }
     }
 
-    pub(super) fn set_wanted(&mut self, replica: ReplicaIx, versions: Vec<VersionIx>) {
+    pub(super) fn set_wanted(&mut self, replica: ReplicaIx, versions: Vec<(VersionIx, Turn)>) {
         let known = &self.versions;
         let Some(r) = self.replicas.get_mut(&replica) else { return };
-        r.wanted = versions.into_iter().filter(|v| known.get(v).is_some_and(|i| !i.removed)).collect();
+        r.wanted = versions.into_iter().filter(|(v, _)| known.get(v).is_some_and(|i| !i.removed)).collect();
         self.forget_alarms(|r, _| r == replica);
+    }
+
+    pub(super) fn set_kept(&mut self, replica: ReplicaIx, versions: Vec<VersionIx>) {
+        let known = &self.versions;
+        let Some(r) = self.replicas.get_mut(&replica) else { return };
+        r.kept = versions.into_iter().filter(|v| known.get(v).is_some_and(|i| !i.removed)).collect();
+    }
+
+    pub(super) fn afresh(&mut self, replica: ReplicaIx, version: VersionIx) {
+        if let Some(past) = self.history.get_mut(&(replica, version)) {
+            (past.failures, past.permanent, past.retry_at) = (0, false, Mono::ZERO);
+            past.text.clear();
+        }
     }
 
     /// Alarms that stand are raised again if their cause outlives a change.

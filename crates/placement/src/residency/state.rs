@@ -6,7 +6,9 @@ use std::time::Duration;
 use holdfast_types::{Bytes, Mono};
 
 use super::effect::Effect;
-use super::event::{MAX_TEXT, Op, ReplicaIx, ReplicaSpec, ServerIx, Usage, VersionIx, VersionSpec, WaiterId};
+use super::event::{
+    MAX_TEXT, Op, ReplicaIx, ReplicaSpec, ServerIx, Strange, Turn, Usage, VersionIx, VersionSpec, WaiterId,
+};
 use super::report::State;
 
 /// What every step of one `apply` needs.
@@ -115,7 +117,11 @@ pub(super) struct Replica {
     pub(super) up: bool,
     pub(super) observed: bool,
     pub(super) entries: BTreeMap<VersionIx, Entry>,
-    pub(super) wanted: BTreeSet<VersionIx>,
+    pub(super) wanted: BTreeMap<VersionIx, Turn>,
+    /// Served here until others hold them.
+    pub(super) kept: BTreeSet<VersionIx>,
+    /// What the last poll showed beside what is configured.
+    pub(super) strange: Strange,
     pub(super) making: Option<Making>,
     pub(super) over_memory: bool,
     /// The number of the last warm-up that began here: who warmed longest ago comes first.
@@ -129,16 +135,18 @@ impl Replica {
             up: true,
             observed: false,
             entries: BTreeMap::new(),
-            wanted: BTreeSet::new(),
+            wanted: BTreeMap::new(),
+            kept: BTreeSet::new(),
+            strange: Strange::NONE,
             making: None,
             over_memory: false,
             last_warm: 0,
         }
     }
 
-    /// The sizes of all entries, whatever their phase.
+    /// The sizes of all entries, whatever their phase, and of what is there beside them.
     pub(super) fn held(&self) -> Bytes {
-        Bytes(self.entries.values().fold(0, |sum, e| sum.saturating_add(e.size.0)))
+        Bytes(self.entries.values().fold(self.strange.size.0, |sum, e| sum.saturating_add(e.size.0)))
     }
 
     /// The sizes of the entries that leave.
@@ -221,6 +229,10 @@ pub(super) struct InFlight {
     pub(super) version: VersionIx,
     pub(super) since: Mono,
     pub(super) deadline: Mono,
+    /// A load of which only polls that began after this tell any more.
+    pub(super) answered: Option<Mono>,
+    /// A load that a poll has listed: the server tells when it ends.
+    pub(super) listed: bool,
 }
 
 /// All that wait for one version on one list of candidates.

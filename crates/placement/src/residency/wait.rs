@@ -67,7 +67,7 @@ impl Residency {
             let Some(r) = self.replicas.get_mut(&replica).filter(|r| r.up) else { continue };
             let Some(entry) = r.entries.get_mut(&version) else { continue };
             let Phase::Hiding(Aim::Room(newcomer)) = entry.phase else { continue };
-            let yields = r.wanted.contains(&newcomer) && !r.wanted.contains(&version);
+            let yields = r.wanted.contains_key(&newcomer) && !r.wanted.contains_key(&version);
             if yields || entry.before != Phase::Held {
                 continue;
             }

@@ -111,12 +111,27 @@ impl World {
     }
 
     pub(crate) fn wanted(&mut self, replica: u32, versions: &[u32]) {
-        self.event(Event::SetWanted { replica: r(replica), versions: versions.iter().map(|ix| v(*ix)).collect() });
+        self.wanted_by_turn(replica, &versions.iter().map(|ix| (*ix, Turn::Pinned)).collect::<Vec<_>>());
+    }
+
+    pub(crate) fn wanted_by_turn(&mut self, replica: u32, versions: &[(u32, Turn)]) {
+        let versions = versions.iter().map(|(ix, turn)| (v(*ix), *turn)).collect();
+        self.event(Event::SetWanted { replica: r(replica), versions });
+    }
+
+    pub(crate) fn kept(&mut self, replica: u32, versions: &[u32]) {
+        self.event(Event::SetKept { replica: r(replica), versions: versions.iter().map(|ix| v(*ix)).collect() });
     }
 
     pub(crate) fn poll(&mut self, replica: u32, held: &[u32]) {
-        let held = held.iter().map(|ix| v(*ix)).collect();
-        self.event(Event::Observed { replica: r(replica), started: self.now, held });
+        self.index(replica, held, &[], 0);
+    }
+
+    /// A poll that also shows what is being loaded, and so many loads of names that no version has.
+    pub(crate) fn index(&mut self, replica: u32, held: &[u32], loading: &[u32], others: u32) {
+        let all = |of: &[u32]| of.iter().map(|ix| v(*ix)).collect();
+        let (held, loading, strange) = (all(held), all(loading), Strange { loads: others, ..Strange::NONE });
+        self.event(Event::Observed { replica: r(replica), started: self.now, held, loading, strange });
     }
 
     /// One event, checked by the witness.
@@ -211,6 +226,18 @@ impl World {
         let Effect::Load { op, .. } = self.open.remove(index.expect("a load is open")) else { unreachable!() };
         let text = "the artifact is corrupt".to_owned();
         self.event(Event::LoadDone { op, result: Err(LoadError { text, permanent }) });
+        // A driver asks at once what that means.
+        self.poll_as_it_is(replica);
+    }
+
+    /// A poll that shows what the machine believes.
+    pub(crate) fn poll_as_it_is(&mut self, replica: u32) {
+        let report = self.machine.report();
+        let row = report.replicas.iter().find(|row| row.replica == r(replica));
+        let there = |s: State| !matches!(s, State::Loading | State::Unloading);
+        let held = row.iter().flat_map(|row| &row.holdings).filter(|h| there(h.state)).map(|h| h.version.0);
+        let held: Vec<u32> = held.collect();
+        self.poll(replica, &held);
     }
 
     /// Reports everything hidden and idle as drained.

@@ -1,10 +1,11 @@
 //! The store in one redb file: no other service, one process.
 //!
 //! redb blocks, so it has threads of its own: for writes, for reads, and for backups, which take long. A commit is answered when the disk has it. A file that a
-//! killed process left behind is repaired by redb when it is opened. A second process is refused.
+//! killed process left behind is repaired by redb when it is opened, and so is one that the disk has failed (`held`). A second process is refused.
 
 mod commit;
 mod copy;
+mod held;
 mod open;
 mod prune;
 mod read;
@@ -18,6 +19,7 @@ use crate::key::{Key, Place, Space};
 use crate::limits::{BULK_EDITS, MAX_PRUNE, page};
 use crate::model::{Commit, Committed, Difference, Edit, Head, Header, Page, Pruned, Record, Resource};
 use crate::seal::{Prepared, check_record_kind};
+use held::Held;
 use holdfast_types::Revision;
 use redb::Database;
 use std::path::{Path, PathBuf};
@@ -50,20 +52,14 @@ impl Default for EmbeddedOptions {
 /// A store in one redb file.
 #[derive(Debug)]
 pub struct Embedded {
-    reads: Worker<Shared>,
-    writes: Worker<Shared>,
-    copies: Worker<Shared>,
+    reads: Worker<Held>,
+    writes: Worker<Held>,
+    copies: Worker<Held>,
+    head: watch::Sender<Revision>,
     options: EmbeddedOptions,
-    head: Arc<watch::Sender<Revision>>,
     led: Arc<AtomicBool>,
     /// Becomes true, or goes away, with the store.
     closing: watch::Sender<bool>,
-}
-
-#[derive(Debug)]
-struct Shared {
-    database: Database,
-    head: Arc<watch::Sender<Revision>>,
 }
 
 impl Embedded {
@@ -73,18 +69,13 @@ impl Embedded {
     /// [`Error::InUse`] if a process has it open, [`Error::NewerSchema`], [`Error::Corrupt`].
     pub async fn open(path: &Path, options: EmbeddedOptions) -> Result<Self> {
         let path = path.to_owned();
-        let opened = tokio::task::spawn_blocking(move || {
-            let database = open::open(&path, options.cache)?;
-            let head = read::head(&database)?;
-            Ok((database, head))
-        });
-        let (database, head) = opened.await.map_err(|_| Error::Closed)??;
-        let head = Arc::new(watch::Sender::new(head.revision));
-        let shared = Arc::new(Shared { database, head: Arc::clone(&head) });
-        let reads = Worker::start("store-read", options.queue, Arc::clone(&shared))?;
-        let writes = Worker::start("store-write", options.queue, Arc::clone(&shared))?;
-        let copies = Worker::start("store-copy", 1, shared)?;
-        Ok(Self { reads, writes, copies, options, head, led: Arc::default(), closing: watch::Sender::new(false) })
+        let opened = tokio::task::spawn_blocking(move || Held::open(path, options.cache));
+        let held = Arc::new(opened.await.map_err(|_| Error::Closed)??);
+        let head = held.head().clone();
+        let reads = Worker::start("store-read", options.queue, Arc::clone(&held))?;
+        let writes = Worker::start("store-write", options.queue, Arc::clone(&held))?;
+        let copies = Worker::start("store-copy", 1, held)?;
+        Ok(Self { reads, writes, copies, head, options, led: Arc::default(), closing: watch::Sender::new(false) })
     }
 
     fn read_call<T, F>(&self, job: F) -> Fut<'_, T>
@@ -92,7 +83,7 @@ impl Embedded {
         T: Send + 'static,
         F: FnOnce(&Database) -> Result<T> + Send + 'static,
     {
-        Box::pin(self.reads.call(self.options.deadline, Work::Read, move |shared| job(&shared.database)))
+        Box::pin(self.reads.call(self.options.deadline, Work::Read, move |held| held.read(job)))
     }
 }
 
@@ -106,10 +97,10 @@ impl Store for Embedded {
             let prepared = Prepared::of(commit)?;
             let bulk = prepared.len() > BULK_EDITS;
             let deadline = if bulk { self.options.bulk_deadline } else { self.options.deadline };
-            let job = move |shared: &Shared| {
-                let done = commit::commit(&shared.database, prepared)?;
+            let job = move |held: &Held| {
+                let done = held.write(|database| commit::commit(database, prepared))?;
                 if let Some(header) = &done.header {
-                    shared.head.send_replace(header.revision);
+                    held.head().send_replace(header.revision);
                 }
                 Ok(done)
             };
@@ -171,7 +162,7 @@ impl Store for Embedded {
                 return Ok(None);
             }
             let seat = Seat(Arc::clone(&self.led));
-            let job = |shared: &Shared| commit::next_term(&shared.database);
+            let job = |held: &Held| held.write(commit::next_term);
             let term = self.writes.call(self.options.deadline, Work::Write, job).await?;
             let (leader, alive, probes) = Leader::new(term);
             tokio::spawn(keep(seat, alive, probes, self.closing.subscribe()));
@@ -180,19 +171,20 @@ impl Store for Embedded {
     }
 
     fn prune(&self, floor: Revision, limit: usize, term: Option<u64>) -> Fut<'_, Pruned> {
-        let job = move |shared: &Shared| prune::prune(&shared.database, floor, limit.clamp(1, MAX_PRUNE), term);
+        let job =
+            move |held: &Held| held.write(|database| prune::prune(database, floor, limit.clamp(1, MAX_PRUNE), term));
         Box::pin(self.writes.call(self.options.deadline, Work::Write, job))
     }
 
     fn backup(&self, file: PathBuf) -> Fut<'_, Summary> {
-        let job = move |shared: &Shared| copy::backup(&shared.database, &file);
+        let job = move |held: &Held| held.read(|database| copy::backup(database, &file));
         Box::pin(self.copies.call(self.options.bulk_deadline, Work::Read, job))
     }
 
     fn restore(&self, file: PathBuf) -> Fut<'_, Summary> {
-        let job = move |shared: &Shared| {
-            let summary = copy::restore(&shared.database, &file)?;
-            shared.head.send_replace(summary.revision);
+        let job = move |held: &Held| {
+            let summary = held.write(|database| copy::restore(database, &file))?;
+            held.head().send_replace(summary.revision);
             Ok(summary)
         };
         Box::pin(self.writes.call(self.options.bulk_deadline, Work::Write, job))

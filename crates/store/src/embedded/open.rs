@@ -14,6 +14,11 @@ pub(super) fn open(path: &Path, cache: usize) -> Result<Database> {
     if !path.exists() {
         create(path, cache)?;
     }
+    again(path, cache)
+}
+
+/// Opens a file that is there.
+pub(super) fn again(path: &Path, cache: usize) -> Result<Database> {
     let empty = std::fs::metadata(path).is_ok_and(|meta| meta.len() == 0);
     if empty {
         // redb would take it for a new file, and an accident would look like a store that never had anything.
@@ -85,6 +90,7 @@ fn refused(path: &Path, error: DatabaseError) -> Error {
         DatabaseError::Storage(redb::StorageError::Io(ref e)) if unreadable(e.kind()) => {
             Error::corrupt(format!("{} is no store's file: {e}", path.display()))
         }
+        DatabaseError::Storage(redb::StorageError::Io(e)) => Error::backend(format!("{}: {e}", path.display())),
         other => match failed(other) {
             Error::Corrupt { what } => Error::corrupt(format!("{}: {what}", path.display())),
             other => other,

@@ -37,13 +37,21 @@ pub(super) const SCHEMA: u64 = 1;
 pub(super) fn failed(error: impl Into<redb::Error>) -> Error {
     match error.into() {
         redb::Error::Corrupted(what) => Error::corrupt(format!("the store's file: {what}")),
+        // Before the commit itself nothing is written that counts.
+        fault @ (redb::Error::Io(_) | redb::Error::PreviousIo) => {
+            Error::Unavailable { what: fault.to_string(), applied: Applied::No }
+        }
         other => Error::backend(other.to_string()),
     }
 }
 
 /// An error of a commit itself, for example of the disk: what was written may be there when the file is opened again.
 pub(super) fn open_outcome(error: redb::CommitError) -> Error {
-    Error::Unavailable { what: failed(error).to_string(), applied: Applied::Maybe }
+    let what = match failed(error) {
+        Error::Unavailable { what, .. } => what,
+        other => other.to_string(),
+    };
+    Error::Unavailable { what, applied: Applied::Maybe }
 }
 
 pub(super) fn place(place: &Place) -> Vec<u8> {

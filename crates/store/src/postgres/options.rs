@@ -14,6 +14,8 @@ const MAX_SCHEMA_BYTES: usize = 40;
 pub struct PostgresOptions {
     /// The connection, as `postgres://USER:PASSWORD@HOST:PORT/DATABASE` or in key-value form. Never shown.
     pub url: String,
+    /// The password, if the connection names none. Never shown.
+    pub password: Option<String>,
     /// The schema that the tables are in; it is made if it is missing. Each store has its own.
     pub schema: String,
     /// The deadline of a call.
@@ -34,6 +36,7 @@ impl PostgresOptions {
     pub fn new(url: impl Into<String>) -> Self {
         Self {
             url: url.into(),
+            password: None,
             schema: "holdfast".to_owned(),
             deadline: Duration::from_secs(5),
             bulk_deadline: Duration::from_secs(300),
@@ -41,6 +44,14 @@ impl PostgresOptions {
             connections: 4,
             queue: 256,
         }
+    }
+
+    /// Whether a store could be opened with them, without trying.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`], in words that show neither connection nor password.
+    pub fn check(&self) -> Result<()> {
+        self.config().map(|_| ())
     }
 
     /// Checks the options.
@@ -58,6 +69,9 @@ impl PostgresOptions {
             self.url.parse().map_err(|_| Error::invalid("the store's connection string cannot be read"));
         let mut config = config?;
         reachable_in_clear(&config)?;
+        if let Some(password) = &self.password {
+            config.password(password);
+        }
         config.application_name("holdfast").connect_timeout(self.connect).tcp_user_timeout(self.bulk_deadline);
         // Of several hosts the one that takes writes.
         config.target_session_attrs(TargetSessionAttrs::ReadWrite);

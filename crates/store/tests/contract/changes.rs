@@ -1,7 +1,9 @@
 //! Changes, conflicts, writers at the same time, and following the head.
 
-use crate::support::{Bench, PATIENCE, all, at, change, desired, digest_of, flip, gone, in_force, json, key, put};
-use holdfast_store::{Error, Purpose, Space, Store, digest};
+use crate::support::{
+    Bench, PATIENCE, all, at, change, desired, digest_of, flip, gone, in_force, json, key, put, record,
+};
+use holdfast_store::{Commit, Error, Purpose, Space, Store, digest};
 use holdfast_types::Revision;
 use std::sync::Arc;
 use std::time::Duration;
@@ -208,4 +210,30 @@ pub async fn a_closed_store_says_so(bench: Bench) {
     assert!(matches!(store.append(change(1, vec![])).await, Err(Error::Closed)));
     let again: Arc<dyn Store> = bench.open(&name).await;
     assert_eq!(again.get(desired("a"), None).await.unwrap().unwrap().key, key("pin", "a"));
+}
+
+pub async fn what_is_in_force_is_compared_where_it_is_named(bench: Bench) {
+    let store = bench.fresh().await;
+    store.append(change(0, vec![put(desired("a"), "1"), put(in_force("a"), "1")])).await.unwrap();
+    store.append(flip(vec![put(in_force("a"), "2")])).await.unwrap();
+    store.append(change(1, vec![put(desired("a"), "3")])).await.unwrap();
+    let before = store.head().await.unwrap();
+    assert_eq!((before.desired, before.in_force), (Revision(3), Revision(2)));
+    let seen = |last| Commit {
+        change: Some(change(3, vec![put(in_force("a"), "4")])),
+        records: vec![record("a", None, Some("x"))],
+        in_force: Some(Revision(last)),
+        ..Commit::default()
+    };
+    for stale in [0, 1, 3, 9] {
+        let refused = store.commit(seen(stale)).await;
+        let told = matches!(refused, Err(Error::Moved { seen, in_force }) if (seen.0, in_force.0) == (stale, 2));
+        assert!(told, "{stale}: {refused:?}");
+        // A record alone is held to it too.
+        let records = Commit { change: None, ..seen(stale) };
+        assert!(matches!(store.commit(records).await, Err(Error::Moved { .. })));
+    }
+    assert_eq!(store.head().await.unwrap(), before, "what is refused leaves nothing");
+    store.commit(seen(2)).await.unwrap();
+    assert_eq!(store.head().await.unwrap().in_force, Revision(4));
 }

@@ -27,7 +27,10 @@ pub async fn who_led_before_is_refused(bench: Bench) {
     let store = bench.fresh().await;
     let leader = store.lead().await.unwrap().unwrap();
     let old = leader.term();
-    let commit = |term, n: u64| Commit { change: Some(flip(vec![put(in_force("a"), n)])), records: vec![], term };
+    let commit = |term, n: u64| {
+        let change = Some(flip(vec![put(in_force("a"), n)]));
+        Commit { change, term, ..Commit::default() }
+    };
     let done = store.commit(commit(Some(old), 1)).await.unwrap();
     assert_eq!(done.header.unwrap().term, Some(old));
     drop(leader);

@@ -37,6 +37,7 @@ contract! {
         a_change_is_one_revision_and_survives,
         a_conflict_names_what_changed,
         flips_do_not_stand_in_the_way_of_changes,
+        what_is_in_force_is_compared_where_it_is_named,
         of_two_writers_one_wins,
         no_increment_of_many_writers_is_lost,
         a_large_change_is_one_revision,

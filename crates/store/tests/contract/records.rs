@@ -46,10 +46,11 @@ pub async fn a_change_and_its_records_are_one(bench: Bench) {
     let stale_record = Commit {
         change: change_of(1),
         records: vec![record("b", None, Some("x")), record("a", Some(99), Some("x"))],
-        term: None,
+        ..Commit::default()
     };
     assert!(matches!(store.commit(stale_record).await, Err(Error::RecordConflict { .. })));
-    let stale_change = Commit { change: change_of(0), records: vec![record("a", first, Some("x"))], term: None };
+    let stale_change =
+        Commit { change: change_of(0), records: vec![record("a", first, Some("x"))], ..Commit::default() };
     assert!(matches!(store.commit(stale_change).await, Err(Error::Conflict(_))));
     assert_eq!(store.head().await.unwrap(), before);
     assert_eq!((version(&*store, "a").await, version(&*store, "b").await), (first, None));
@@ -57,7 +58,7 @@ pub async fn a_change_and_its_records_are_one(bench: Bench) {
     let both = Commit {
         change: Some(flip(vec![put(in_force("a"), "1")])),
         records: vec![record("b", None, Some("new")), record("a", first, None)],
-        term: None,
+        ..Commit::default()
     };
     let done = store.commit(both).await.unwrap();
     assert_eq!(done.header.unwrap().revision, Revision(2));

@@ -65,7 +65,7 @@ pub const SCENES: [Scene; 5] = [
     },
     Scene {
         title: "A pin changes",
-        promise: "acme's pin is edited in the file. The new version is loaded first; only then does every request move to it.",
+        promise: "acme's pin is set to another version. That is loaded first; only then does every request move to it.",
         play: |stage| Box::pin(pin_change(stage)),
     },
 ];
@@ -180,19 +180,19 @@ async fn pin_change(stage: &mut Stage) -> Result<String, Failure> {
     let (tenant, old) = TENANTS[0];
     let new = "7";
     let before = stage.board.tally.mark();
-    stage.world.pin(tenant, new)?;
-    let edited = Instant::now();
+    stage.world.pin(tenant, new).await?;
+    let asked = Instant::now();
     let mut warming = None;
     let flipped = loop {
         let table = stage.world.ask_admin("/v1/table").await?;
         if warming.is_none() && table["pending"].as_array().is_some_and(|p| !p.is_empty()) {
-            warming = Some(edited.elapsed());
+            warming = Some(asked.elapsed());
         }
         let rows = table["tenants"].as_array().cloned().unwrap_or_default();
         if rows.iter().any(|row| row["tenant"] == tenant && row["pins"][MODEL] == new) {
-            break edited.elapsed();
+            break asked.elapsed();
         }
-        ensure(edited.elapsed() < Duration::from_secs(30), || "the pin has not moved in 30 s".to_owned())?;
+        ensure(asked.elapsed() < Duration::from_secs(30), || "the pin has not moved in 30 s".to_owned())?;
         stage.board.watch(Duration::from_millis(100)).await;
     };
     let holders = stage.world.holders(new).await?;

@@ -85,7 +85,14 @@ impl World {
         }
         let [data, admin] = [free_port()?, free_port()?].map(|port| format!("127.0.0.1:{port}"));
         let pins = TENANTS.to_vec();
-        let mut world = Self { gateway: None, servers, pins, admin: Calls::new(&admin)?, data, folder };
+        let mut world = Self {
+            gateway: None,
+            servers,
+            pins,
+            admin: Calls::new(&admin)?.with("content-type", "application/json")?,
+            data,
+            folder,
+        };
         world.write_config()?;
         let config = world.folder.path.join("holdfast.yaml");
         let arguments = [OsStr::new("serve"), OsStr::new("--config"), config.as_os_str()];
@@ -128,14 +135,21 @@ impl World {
         written.map_err(failed("the configuration cannot be written"))
     }
 
-    /// Writes another pin into the file; the gateway notices by itself.
-    pub fn pin(&mut self, tenant: &str, version: &'static str) -> Result<(), Failure> {
+    /// Sets another pin, as `holdfast pin set` does.
+    pub async fn pin(&mut self, tenant: &str, version: &'static str) -> Result<(), Failure> {
+        let (path, body) = (format!("/v1/pins/{tenant}/{MODEL}"), serde_json::json!({ "version": version }));
+        let told = self.admin.send(Method::PUT, &path, body.to_string(), Duration::from_secs(5)).await;
+        let told = told.map_err(|e| Failure::failed(format!("the pin cannot be set: {e}")))?;
+        if !told.status.is_success() {
+            let words = String::from_utf8_lossy(&told.body).into_owned();
+            return Err(Failure::failed(format!("the pin is refused: {words}")));
+        }
         for (name, pinned) in &mut self.pins {
             if *name == tenant {
                 *pinned = version;
             }
         }
-        self.write_config()
+        Ok(())
     }
 
     /// Kills a model server, as a machine that loses its power would.
@@ -248,7 +262,7 @@ impl World {
         format!(
             "What to try next, with the files in {folder}:\n{}  holdfast serve --config {folder}/holdfast.yaml &\n  \
              export HOLDFAST_ADMIN=http://{}\n  holdfast table show\n  holdfast replica list\n  \
-             holdfast explain --tenant acme --model {MODEL}",
+             holdfast explain --tenant acme --model {MODEL}\n  holdfast pin set acme {MODEL} 2 --wait\n  holdfast table history",
             servers.collect::<String>(),
             self.admin.authority()
         )

@@ -1,0 +1,77 @@
+//! What the API has to know of roll-outs and gateways, whoever keeps them.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use holdfast_decide::rollout::{Command, Progress, Refusal, RolloutId};
+use holdfast_plane::Status;
+
+use crate::desk::Retired;
+
+/// An answer that may take a while.
+pub type Later<'a, T> = Pin<Box<dyn Future<Output = Result<T, FleetError>> + Send + 'a>>;
+
+/// A roll-out, running or over.
+#[derive(Clone, Debug)]
+pub struct RolloutView {
+    /// Where it is.
+    pub progress: Arc<Progress>,
+    /// Every pin is at a final stage, and that is stored.
+    pub over: bool,
+    /// Who asked for what it brings into force.
+    pub author: String,
+    /// Why.
+    pub reason: String,
+    /// When it was planned: milliseconds since 1970.
+    pub created_ms: u64,
+}
+
+/// A gateway.
+#[derive(Clone, Debug)]
+pub struct NodeView {
+    /// What it said last.
+    pub status: Arc<Status>,
+    /// It is waited for: it holds a lease, or is in this process.
+    pub live: bool,
+    /// How long ago it spoke last.
+    pub silent_ms: u64,
+}
+
+/// Why roll-outs could not be asked.
+#[derive(Debug)]
+pub enum FleetError {
+    /// There is no such roll-out.
+    NotFound,
+    /// It refuses what is wanted of it.
+    Refused(Refusal),
+    /// Another control plane has it, or the store does not answer; in words that may be shown.
+    Unavailable(String),
+}
+
+/// The roll-outs and the gateways.
+pub trait Fleet: Send + Sync {
+    /// Roll-outs with a number below `before` (`None`: all), newest first.
+    fn rollouts(&self, before: Option<RolloutId>, limit: usize) -> Later<'_, Vec<RolloutView>>;
+    /// One of them.
+    fn rollout(&self, id: RolloutId) -> Later<'_, RolloutView>;
+    /// Tells one of them something, and waits until it is stored.
+    fn command(&self, id: RolloutId, command: Command, author: &str) -> Later<'_, ()>;
+    /// Changes whenever a roll-out may have moved.
+    fn moved(&self) -> watch::Receiver<u64>;
+    /// The gateways that are known, in order of their names.
+    fn nodes(&self) -> Vec<NodeView>;
+
+    /// Pins (`TENANT/MODEL`) that are desired elsewhere than they are in force and are in no roll-out: what each waits for, or why it does not go.
+    fn waits(&self) -> BTreeMap<Arc<str>, String> {
+        BTreeMap::new()
+    }
+
+    /// What the replicas of all gateways may still hold that no table names.
+    fn retired(&self) -> Retired {
+        self.nodes().iter().flat_map(|node| node.status.retired.clone()).collect()
+    }
+}

@@ -1,0 +1,276 @@
+//! The commands that ask a control plane and change what it holds.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+use super::AdminArgs;
+
+/// About the table.
+#[derive(Debug, Subcommand)]
+pub enum TableCommand {
+    /// Show the table in force: revision, pins, what is on its way.
+    Show(AdminArgs),
+    /// List the last revisions: who, when, why.
+    History {
+        /// How many.
+        #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+        limit: u64,
+        /// Which control plane.
+        #[command(flatten)]
+        admin: AdminArgs,
+    },
+    /// Show what differs between two revisions.
+    Diff {
+        /// The first.
+        from: u64,
+        /// The second. Left out: the last one.
+        to: Option<u64>,
+        /// Which control plane.
+        #[command(flatten)]
+        admin: AdminArgs,
+    },
+    /// Make the pins that were in force at an older revision the desired ones, as a new revision. Shows first what is different, and asks if more than one pin changes or one goes.
+    Revert(RevertArgs),
+    /// Write what is desired as a file that `apply -f` takes.
+    Export {
+        /// The file to be written; it must not be there yet. Left out: standard output.
+        #[arg(short, long, value_name = "FILE")]
+        file: Option<PathBuf>,
+        /// Which control plane.
+        #[command(flatten)]
+        admin: AdminArgs,
+    },
+}
+
+/// About pins.
+#[derive(Debug, Subcommand)]
+pub enum PinCommand {
+    /// List the pins in force.
+    List(AdminArgs),
+    /// Pin a version: it is warmed on its whole subset, then flipped.
+    Set {
+        /// Whose pin.
+        tenant: String,
+        /// Of which model.
+        model: String,
+        /// The version.
+        version: String,
+        /// How.
+        #[command(flatten)]
+        how: ChangeArgs,
+    },
+    /// Take a pin away: the tenant's requests for the model are refused at once.
+    Remove {
+        /// Whose pin.
+        tenant: String,
+        /// Of which model.
+        model: String,
+        /// How.
+        #[command(flatten)]
+        how: ChangeArgs,
+    },
+}
+
+/// About roll-outs.
+#[derive(Debug, Subcommand)]
+pub enum RolloutCommand {
+    /// List the last ones.
+    List {
+        /// Only those that are not over, without those that only keep the old version for a way back.
+        #[arg(long)]
+        running: bool,
+        /// How many.
+        #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=1000))]
+        limit: u64,
+        /// Which control plane.
+        #[command(flatten)]
+        admin: AdminArgs,
+    },
+    /// Show one: where each pin is and what it waits for.
+    Show {
+        /// Its number.
+        id: u64,
+        /// Stay and print a line for each step, until it is over.
+        #[arg(long)]
+        follow: bool,
+        /// Which control plane.
+        #[command(flatten)]
+        admin: AdminArgs,
+    },
+    /// Abort one of which no pin has flipped: nothing changes.
+    Abort(SteerArgs),
+    /// Pause one: nothing new is begun.
+    Pause(SteerArgs),
+    /// Resume one that is paused.
+    Resume(SteerArgs),
+    /// Send one back to the old versions.
+    Revert {
+        /// Also if an old version has to be loaded anew.
+        #[arg(long)]
+        confirm: bool,
+        /// Which one.
+        #[command(flatten)]
+        which: SteerArgs,
+    },
+}
+
+/// About gateways.
+#[derive(Debug, Subcommand)]
+pub enum NodeCommand {
+    /// List them, with the revision that each has in force.
+    List(AdminArgs),
+}
+
+/// Which roll-out.
+#[derive(Debug, Args)]
+pub struct SteerArgs {
+    /// Its number.
+    pub id: u64,
+    /// Which control plane.
+    #[command(flatten)]
+    pub admin: AdminArgs,
+}
+
+/// Where to go back to.
+#[derive(Debug, Args)]
+pub struct RevertArgs {
+    /// Which revision. Left out: the one before the last change of what is in force.
+    pub revision: Option<u64>,
+    /// Only show what is different.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Do not ask. Needed where nobody can be asked, if more than one pin changes or one goes.
+    #[arg(long)]
+    pub yes: bool,
+    /// How.
+    #[command(flatten)]
+    pub how: ChangeArgs,
+}
+
+/// What to apply.
+#[derive(Debug, Args)]
+pub struct ApplyArgs {
+    /// A configuration file; of it pools, models and tenants are looked at.
+    #[arg(short, long, value_name = "FILE")]
+    pub file: PathBuf,
+    /// Only show what is different.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Do not ask. Needed where nobody can be asked.
+    #[arg(long)]
+    pub yes: bool,
+    /// How.
+    #[command(flatten)]
+    pub how: ChangeArgs,
+}
+
+/// How to change something.
+#[derive(Debug, Args)]
+pub struct ChangeArgs {
+    /// Return when every live gateway has it in force. A line for each step meanwhile.
+    #[arg(long)]
+    pub wait: bool,
+    /// How long to wait at most, such as 90s, 30m or 1h.
+    #[arg(long, value_name = "TIME", default_value = "30m", value_parser = time)]
+    pub timeout: Duration,
+    /// All pins at once, or none.
+    #[arg(long)]
+    pub atomic: bool,
+    /// Shares of the traffic before the whole, each for some time, such as "10%:5m,50%:10m".
+    #[arg(long, value_name = "PERCENT:TIME,...", value_parser = canary)]
+    pub canary: Option<Canary>,
+    /// Copy live traffic to the new version first and compare the answers: of 1,000 requests how many are copied, how many comparisons are needed, of 1,000 answers how many may differ, and by when; such as "50/200/5/1h".
+    #[arg(long, value_name = "SHARE/COMPARE/DIFFER/TIME", value_parser = shadow)]
+    pub shadow: Option<Shadow>,
+    /// Why, for the history.
+    #[arg(long, value_name = "TEXT")]
+    pub reason: Option<String>,
+    /// Which control plane.
+    #[command(flatten)]
+    pub admin: AdminArgs,
+}
+
+/// Steps of a canary: percent, and how long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Canary(pub Vec<(u8, Duration)>);
+
+/// What is copied to a new version before it flips, and what is asked of its answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shadow {
+    /// Requests of a thousand.
+    pub share: u16,
+    /// Comparisons that are needed.
+    pub compare: u32,
+    /// Answers of a thousand that may differ.
+    pub differ: u16,
+    /// Without enough comparisons by then the roll-out fails.
+    pub at_most: Duration,
+}
+
+fn shadow(text: &str) -> Result<Shadow, String> {
+    const FORM: &str = "SHARE/COMPARE/DIFFER/TIME, such as 50/200/5/1h";
+    let parts: Vec<&str> = text.split('/').map(str::trim).collect();
+    let [share, compare, differ, at_most] = parts.as_slice() else { return Err(FORM.to_owned()) };
+    let of_thousand = |text: &str, least: u16| text.parse::<u16>().ok().filter(|n| (least..=1000).contains(n));
+    Ok(Shadow {
+        share: of_thousand(share, 1).ok_or("a share is 1 to 1000, requests of a thousand")?,
+        compare: compare.parse::<u32>().ok().filter(|n| *n > 0).ok_or("the comparisons are a whole number from 1")?,
+        differ: of_thousand(differ, 0).ok_or("what may differ is 0 to 1000, answers of a thousand")?,
+        at_most: time(at_most)?,
+    })
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let millis: u64 = match unit {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        _ => return Err("a whole number and a unit: 500ms, 30s, 5m, 1h".to_owned()),
+    };
+    let number: Option<u64> = number.parse().ok();
+    let whole = number.and_then(|n| n.checked_mul(millis)).filter(|ms| *ms <= 30 * 86_400_000);
+    whole.map(Duration::from_millis).ok_or_else(|| "a whole number and a unit, at most 30 days".to_owned())
+}
+
+fn canary(text: &str) -> Result<Canary, String> {
+    let step = |step: &str| {
+        let (percent, wait) = step.trim().split_once("%:").ok_or("a step is PERCENT%:TIME, such as 10%:5m")?;
+        let percent: u8 = percent.parse().ok().filter(|p| (1..=99).contains(p)).ok_or("a percent is 1 to 99")?;
+        Ok::<_, String>((percent, time(wait)?))
+    };
+    let steps = text.split(',').map(step).collect::<Result<Vec<_>, String>>()?;
+    if steps.iter().zip(steps.iter().skip(1)).any(|(a, b)| a.0 >= b.0) {
+        return Err("percents grow from step to step".to_owned());
+    }
+    Ok(Canary(steps))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shadow_and_its_bounds() {
+        let given = Shadow { share: 50, compare: 200, differ: 5, at_most: Duration::from_secs(3600) };
+        assert_eq!(shadow("50/200/5/1h"), Ok(given));
+        for wrong in
+            ["", "50/200/5", "0/200/5/1h", "1001/1/0/1h", "50/0/5/1h", "50/200/1001/1h", "50/200/5/1", "1/1/1/1h/1"]
+        {
+            assert!(shadow(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn steps_of_a_canary() {
+        let steps = canary("10%:5m, 50%:10s").unwrap();
+        assert_eq!(steps, Canary(vec![(10, Duration::from_secs(300)), (50, Duration::from_secs(10))]));
+        for wrong in ["", "10", "10%", "10%:5", "10:5m", "0%:1s", "100%:1s", "50%:1s,10%:1s", "10%:1s,", "10%:99999h"] {
+            assert!(canary(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! The admin port's door and the control plane's part of it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use http::{Method, StatusCode};
+
+use holdfast_control::api::{Api, Caller, Door, Driven, Problem, Role};
+use holdfast_control::backup::Backups;
+use holdfast_gateway::{Access, Also, Answer, problem};
+
+use super::both::Both;
+
+/// Lets in whom the door knows.
+pub fn access(door: &Arc<Door>) -> Access {
+    let door = door.clone();
+    Arc::new(move |fields| door.caller(fields).map(|_| ()).map_err(|refused| Box::new(refused.response())))
+}
+
+/// The resources of a control plane in this process.
+pub fn resources(door: &Arc<Door>, both: &Both, state: &Path) -> Also {
+    let backups = both.backups(state);
+    let fleet = Driven::new(both.rollouts.clone(), both.sessions.clone());
+    let (door, api) = (door.clone(), Arc::new(Api::new(both.desk.clone(), Arc::new(fleet))));
+    Arc::new(move |request| {
+        let (door, api, backups) = (door.clone(), api.clone(), backups.clone());
+        Box::pin(async move {
+            let caller = match door.caller(request.headers()) {
+                Ok(caller) => caller,
+                Err(refused) => return Problem::response(refused),
+            };
+            if request.uri().path() == "/v1/backup" {
+                return backup(&caller, request.method(), &backups).await;
+            }
+            let answered: Option<Answer> = api.respond(&caller, request).await;
+            answered.unwrap_or_else(|| problem(StatusCode::NOT_FOUND, "there is nothing at this path"))
+        })
+    })
+}
+
+/// `POST /v1/backup`. It holds everything, so it is for who may do everything.
+async fn backup(caller: &Caller, method: &Method, backups: &Arc<Backups>) -> Answer {
+    if *method != Method::POST {
+        return problem(StatusCode::METHOD_NOT_ALLOWED, "a backup is taken by POST");
+    }
+    if caller.role < Role::Admin {
+        return problem(StatusCode::FORBIDDEN, "a backup needs the role admin");
+    }
+    backups.clone().answer().await
+}

@@ -1,0 +1,98 @@
+//! The control plane of a gateway is elsewhere: the link to it, and what is known of the table.
+
+use std::sync::Arc;
+
+use holdfast_config::{Config, GatewaySection};
+use holdfast_gateway::Standing;
+use holdfast_plane::ControlEnd;
+use holdfast_telemetry::Clock;
+use holdfast_types::{GatewayName, Mono};
+use holdfast_wire::follower::{Follower, FollowerSettings, Freshness};
+use holdfast_wire::saved::Folder;
+
+use super::proofs;
+use crate::command::Failure;
+
+/// A link to control planes in other processes.
+pub struct Elsewhere {
+    follower: Follower,
+    /// What is known of the table.
+    pub standing: Arc<Standing>,
+}
+
+/// Begins to follow. Until a table has come, the gateway has an empty one that it does not serve.
+///
+/// # Errors
+/// The settings cannot be used, or another process has the state folder.
+pub fn open(config: &Config) -> Result<(Elsewhere, ControlEnd), Failure> {
+    let section = config.gateway.clone().unwrap_or_default();
+    let settings = settings(&section)?;
+    let folder = Folder::open(&config.state).map_err(|e| Failure::failed(e.to_string()))?;
+    tracing::info!(gateway = %settings.gateway, control = ?settings.urls, "follows the control planes");
+    let (follower, control) = Follower::start(settings, Some(folder)).map_err(|e| Failure::wrong(e.to_string()))?;
+    let standing = Standing::remote(Clock::now(), section.poll);
+    Ok((Elsewhere { follower, standing }, control))
+}
+
+impl Elsewhere {
+    /// Keeps the link, and tells the gateway what is known of its table.
+    pub async fn run(self) {
+        let mut fresh = self.follower.freshness();
+        loop {
+            match &*fresh.borrow_and_update() {
+                Freshness::Current { control } => self.standing.confirm(control),
+                Freshness::Stale { since, why } => {
+                    let age = u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX);
+                    self.standing.doubt(Mono(Clock::now().0.saturating_sub(age)), why);
+                }
+            }
+            if fresh.changed().await.is_err() {
+                // The link has ended with the gateway's end of it: what is known stays as it is.
+                return std::future::pending().await;
+            }
+        }
+    }
+}
+
+fn settings(section: &GatewaySection) -> Result<FollowerSettings, Failure> {
+    let wrong = |(path, reason): (&str, String)| Failure::wrong(format!("{path}: {reason}"));
+    let urls = section.control.iter().flatten().map(|url| url.as_str().to_owned()).collect();
+    let name = name(section)?;
+    Ok(FollowerSettings {
+        release: env!("CARGO_PKG_VERSION").to_owned(),
+        secret: proofs::gateway_secret(section).map_err(wrong)?,
+        tls: proofs::gateway_tls(section).map_err(wrong)?,
+        poll: section.poll,
+        start_within: section.start_within,
+        ..FollowerSettings::new(name, urls)
+    })
+}
+
+/// The configured name, or one made of the host's.
+fn name(section: &GatewaySection) -> Result<GatewayName, Failure> {
+    if let Some(name) = &section.name {
+        return Ok(name.clone());
+    }
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").or_else(|_| std::env::var("HOSTNAME"));
+    let made = host.ok().and_then(|host| from_host(&host));
+    made.ok_or_else(|| Failure::wrong("gateway.name: the host has no name to make one of; write a name"))
+}
+
+fn from_host(host: &str) -> Option<GatewayName> {
+    let allowed = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' };
+    let word: String = host.trim().chars().map(allowed).take(128).collect();
+    GatewayName::parse(word.trim_start_matches(|c: char| !c.is_ascii_alphanumeric())).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_made_of_hosts() {
+        let made = |host| from_host(host).map(|name| name.to_string());
+        assert_eq!(made("gw-1.example\n").as_deref(), Some("gw-1.example"));
+        assert_eq!(made("_caf\u{e9} 1").as_deref(), Some("caf--1"));
+        assert_eq!((made(""), made("--")), (None, None));
+    }
+}

@@ -1,0 +1,113 @@
+//! What a process can be, and how its parts are put together.
+
+mod admin;
+mod board;
+mod both;
+mod control;
+mod follow;
+mod leading;
+mod port;
+mod proofs;
+mod reload;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use holdfast_config::Role;
+use holdfast_control::api::Door;
+use holdfast_control::desk::Desk;
+use holdfast_control::keeper::Keeper;
+use holdfast_gateway::{Also, Standing, StoreProbe};
+use holdfast_net::Tasks;
+use holdfast_plane::ControlEnd;
+use holdfast_telemetry::Registry;
+
+use crate::command::Failure;
+use crate::config_file::Read;
+
+pub use admin::{access, resources};
+pub use board::Board;
+pub use both::{Both, store, stored};
+pub use control::Control;
+use follow::Elsewhere;
+pub use port::listen;
+pub use proofs::check;
+pub use reload::Reload;
+
+/// Where the control plane of a gateway is.
+pub enum Planes {
+    /// In this process.
+    Here(Both),
+    /// In others.
+    Elsewhere(Elsewhere),
+}
+
+/// Gives the gateway's end of the link to its control plane, wherever that is.
+///
+/// # Errors
+/// The store, or the saved table, cannot be opened; or what the file says cannot be used.
+pub async fn open(read: Read) -> Result<(Planes, ControlEnd), Failure> {
+    if read.split.loaded.config.role() == Role::Gateway {
+        let (elsewhere, control) = follow::open(&read.split.loaded.config)?;
+        return Ok((Planes::Elsewhere(elsewhere), control));
+    }
+    let (both, control) = both::open(read).await?;
+    Ok((Planes::Here(both), control))
+}
+
+impl Planes {
+    /// Whether the table is known to be the control plane's.
+    pub fn standing(&self) -> Arc<Standing> {
+        match self {
+            Self::Here(_) => Standing::local(),
+            Self::Elsewhere(elsewhere) => elsewhere.standing.clone(),
+        }
+    }
+
+    /// Shows what the control plane does among the metrics.
+    pub fn register(&self, registry: &Registry) {
+        if let Self::Here(both) = self {
+            both.register(registry);
+        }
+    }
+
+    /// What the control plane answers on the admin port.
+    pub fn also(&self, door: &Arc<Door>, state: &Path) -> Option<Also> {
+        match self {
+            Self::Here(both) => Some(resources(door, both, state)),
+            Self::Elsewhere(_) => None,
+        }
+    }
+
+    /// Tells how the store does.
+    pub fn probe(&self) -> Option<StoreProbe> {
+        match self {
+            Self::Here(both) => Some(both.probe()),
+            Self::Elsewhere(_) => None,
+        }
+    }
+
+    /// Keeps the history bounded, where that is done here.
+    pub fn keeper(&self) -> Option<Arc<Keeper>> {
+        match self {
+            Self::Here(both) => Some(both.keeper.clone()),
+            Self::Elsewhere(_) => None,
+        }
+    }
+
+    /// The desk, if it is here.
+    pub fn desk(&self) -> Option<Arc<Desk>> {
+        match self {
+            Self::Here(both) => Some(both.desk.clone()),
+            Self::Elsewhere(_) => None,
+        }
+    }
+
+    /// Runs what has to run beside the gateway, until the process ends.
+    pub fn run(self, tasks: &Tasks) {
+        match self {
+            Self::Here(both) => both.run(tasks),
+            Self::Elsewhere(elsewhere) => tasks.spawn(elsewhere.run()),
+        }
+    }
+}

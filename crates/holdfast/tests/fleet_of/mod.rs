@@ -1,0 +1,258 @@
+//! A fleet in real processes for tests: PostgreSQL, control planes, gateways, model servers.
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
+use std::net::SocketAddr;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_config::{Frame, ResourceKind};
+use holdfast_control::desk::{Ask, Desk, DeskSettings, What};
+use holdfast_model_server::Layout;
+use holdfast_plane::Edit;
+use holdfast_store::{Postgres, PostgresOptions};
+use holdfast_testkit::http::{Answer, Client};
+use holdfast_testkit::{Metrics, ModelServer, PostgresServer, Proc, TempDir, eventually, free_port};
+use serde_json::{Value, json};
+
+use super::fleet::{INFER, PATIENCE, binary, config, pin_of, probe, samples, server, text};
+
+/// What gateways must know.
+const SECRET: &str = "the-secret-of-this-very-fleet";
+/// Versions of the one model.
+const VERSIONS: usize = 3;
+
+/// How large a fleet is.
+pub struct Shape {
+    pub controls: usize,
+    pub gateways: usize,
+    /// How long a model server takes to load a version.
+    pub load: &'static str,
+}
+
+/// The whole fleet. Gateways go first, the store last.
+pub struct Roles {
+    pub gateways: Vec<Member>,
+    pub controls: Vec<Member>,
+    pub servers: Vec<ModelServer>,
+    pub postgres: PostgresServer,
+    _repository: TempDir,
+}
+
+/// A process of the fleet. Its folder, configuration and ports stay the same over restarts.
+pub struct Member {
+    pub proc: Proc,
+    role: &'static str,
+    /// Of a gateway.
+    data: Client,
+    admin: Client,
+    /// Where gateways come to; of a control plane.
+    links: u16,
+    dir: TempDir,
+}
+
+impl Roles {
+    /// Starts everything, and waits until all of it is ready.
+    pub async fn start(shape: Shape) -> Self {
+        let repository = samples(Layout::Names, VERSIONS);
+        let mut servers = Vec::new();
+        for _ in 0..2 {
+            servers.push(server(&repository, &["--load-time", shape.load]).await);
+        }
+        let postgres = PostgresServer::start().await;
+        let mut fleet = Self { gateways: Vec::new(), controls: Vec::new(), servers, postgres, _repository: repository };
+        for _ in 0..shape.controls {
+            let control = fleet.control();
+            control.wait_ready().await;
+            fleet.controls.push(control);
+        }
+        for number in 1..=shape.gateways {
+            let gateway = fleet.gateway(&format!("g{number}")).await;
+            gateway.wait_ready().await;
+            fleet.gateways.push(gateway);
+        }
+        fleet
+    }
+
+    fn control(&self) -> Member {
+        let (dir, links) = (TempDir::new(), free_port());
+        let urls: Vec<String> = self.servers.iter().map(ModelServer::url).collect();
+        let tenants = json!([{"name": "acme", "subset": 2, "pins": {"screen": "1"}}]);
+        let mut content = config(&urls, VERSIONS, tenants);
+        let (password, secret) = (dir.join("password"), dir.join("secret"));
+        std::fs::write(&password, PostgresServer::PASSWORD).unwrap();
+        std::fs::write(&secret, SECRET).unwrap();
+        let url = format!("postgresql://holdfast@127.0.0.1:{}/postgres", self.postgres.port());
+        content["store"] = json!({"postgres": url, "password_file": password});
+        content["control"] = json!({"listen": format!("127.0.0.1:{links}"), "secret_file": secret, "lease": "2s"});
+        Member::start("control", dir, links, content)
+    }
+
+    /// Starts a gateway, and waits until it lives.
+    pub async fn gateway(&self, name: &str) -> Member {
+        self.gateway_with(name, SECRET).await
+    }
+
+    /// The same, with a secret of its own.
+    pub async fn gateway_with(&self, name: &str, secret: &str) -> Member {
+        let dir = TempDir::new();
+        let file = dir.join("secret");
+        std::fs::write(&file, secret).unwrap();
+        let urls: Vec<String> = self.controls.iter().map(|c| format!("http://127.0.0.1:{}", c.links)).collect();
+        let content = json!({
+            "auth": {"trusted_header": "x-tenant"},
+            "log": {"access": "errors"},
+            "workers": 1,
+            "gateway": {"name": name, "control": urls, "secret_file": file, "poll": "1s", "start_within": "1s"},
+        });
+        let gateway = Member::start("gateway", dir, 0, content);
+        gateway.wait_live().await;
+        gateway
+    }
+
+    /// A desk of the test's own over the same store: what an admin API would ask.
+    pub async fn desk(&self) -> Arc<Desk> {
+        let store = Postgres::open(PostgresOptions::new(self.postgres.url())).await.unwrap();
+        Desk::open(Arc::new(store), Frame::default(), DeskSettings::default()).await.unwrap()
+    }
+
+    /// Pins `acme` to a version; returns the revision in which that is desired.
+    pub async fn pin(&self, desk: &Arc<Desk>, version: &str) -> u64 {
+        desk.change(pin_ask(version)).await.unwrap().revision.unwrap().0
+    }
+
+    /// Waits until `acme` is pinned to the version on every gateway, and answered by it.
+    pub async fn wait_pin(&self, version: &str) {
+        for gateway in &self.gateways {
+            eventually(&format!("{version} to be in force and served"), PATIENCE, async || {
+                let table = gateway.try_get("/v1/table").await?.json();
+                let served = gateway.infer("acme").await;
+                (pin_of(&table, "acme") == version && served.header("x-holdfast-version") == version).then_some(())
+            })
+            .await;
+        }
+    }
+
+    /// The control plane that leads.
+    pub async fn leader(&self) -> usize {
+        eventually("one to lead", PATIENCE, async || {
+            for (index, control) in self.controls.iter().enumerate() {
+                if control.ready().await["leads"] == true {
+                    return Some(index);
+                }
+            }
+            None
+        })
+        .await
+    }
+}
+
+/// Pins `acme` to a version.
+pub fn pin_ask(version: &str) -> Ask {
+    let name = "acme/screen".into();
+    Ask {
+        base: None,
+        author: "test".to_owned(),
+        reason: String::new(),
+        at_ms: 1,
+        what: What::Edits(vec![Edit { kind: ResourceKind::Pin, name, value: Some(Arc::new(json!(version))) }]),
+        dry_run: false,
+        options: None,
+        retired: Default::default(),
+        term: None,
+    }
+}
+
+impl Member {
+    fn start(role: &'static str, dir: TempDir, links: u16, mut content: Value) -> Self {
+        let [data, admin] = [free_port(), free_port()].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+        content["listen"] = json!({"data": data, "admin": admin});
+        content["state"] = json!(dir.join("state"));
+        std::fs::write(dir.join("holdfast.yaml"), text(&content)).unwrap();
+        let proc = Proc::start(role, command(role, &dir));
+        Self { proc, role, data: Client::new(data), admin: Client::new(admin), links, dir }
+    }
+
+    /// Starts it again, after it has ended.
+    pub fn start_again(&mut self) {
+        self.proc.kill9();
+        self.proc = Proc::start(self.role, command(self.role, &self.dir));
+    }
+
+    /// Starts it again, and waits until it lives.
+    pub async fn restart(&mut self) {
+        self.start_again();
+        self.wait_live().await;
+    }
+
+    /// A resource of the admin port, if it answers.
+    pub async fn try_get(&self, path: &str) -> Option<Answer> {
+        self.admin.send(http::Method::GET, path, &[], bytes::Bytes::new()).await.ok()
+    }
+
+    /// A resource of the admin port.
+    pub async fn get(&self, path: &str) -> Answer {
+        self.admin.get(path, &[]).await
+    }
+
+    /// What it says of itself.
+    pub async fn ready(&self) -> Value {
+        self.try_ready().await.unwrap_or_default()
+    }
+
+    /// What it says of itself, if it answers.
+    pub async fn try_ready(&self) -> Option<Value> {
+        Some(self.try_get("/readyz?verbose").await?.json())
+    }
+
+    async fn wait_live(&self) {
+        eventually(&format!("{} to live", self.role), PATIENCE, async || {
+            self.try_get("/livez").await.filter(|answer| answer.status == 200)
+        })
+        .await;
+    }
+
+    /// Waits until it is ready.
+    pub async fn wait_ready(&self) {
+        eventually(&format!("{} to be ready", self.role), PATIENCE * 2, async || {
+            self.try_get("/readyz").await.filter(|answer| answer.status == 200)
+        })
+        .await;
+    }
+
+    /// Where clients come to.
+    pub fn address(&self) -> SocketAddr {
+        self.data.addr()
+    }
+
+    /// An inference.
+    pub async fn infer(&self, tenant: &str) -> Answer {
+        self.data.post(INFER, &[("x-tenant", tenant)], &probe()).await
+    }
+
+    /// The revision in force.
+    pub async fn revision(&self) -> u64 {
+        self.get("/v1/table").await.json()["revision"].as_u64().unwrap()
+    }
+
+    /// `holdfast_table_stale_time_seconds`.
+    pub async fn stale_metric(&self) -> f64 {
+        let text = self.get("/metrics").await.text();
+        Metrics::parse(&text).unwrap().value("holdfast_table_stale_time_seconds", &[]).unwrap()
+    }
+
+    /// Waits until its table is on disk.
+    pub async fn wait_saved(&self) {
+        let file = self.dir.join("state").join("last-good.table");
+        eventually("the table to be saved", PATIENCE, async || file.exists().then_some(())).await;
+    }
+}
+
+fn command(role: &str, dir: &TempDir) -> Command {
+    let mut command = Command::new(binary());
+    command.arg(role).arg("--config").arg(dir.join("holdfast.yaml")).current_dir(dir.path());
+    command
+}
+
+/// Long enough to see that something does not happen.
+pub const WHILE: Duration = Duration::from_secs(1);

@@ -1,0 +1,430 @@
+//! A gateway's side of one shared limit: it spends what it holds, asks for more in time, and goes by its part of the limit when nobody answers.
+
+use std::time::Duration;
+
+use holdfast_types::Mono;
+
+use super::bank::{Answer, Ask, GatewayId};
+use super::size::{Sharing, chunk, chunk_nanos};
+use crate::bucket::{Bucket, Wait};
+use crate::limit::Limit;
+
+/// Which part a gateway has in a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// It leases, as the others do; or it is the one that owns a limit too small to share.
+    Leases,
+    /// Another gateway owns the limit. While the store is away this one goes by its part of it, all the same.
+    Elsewhere,
+}
+
+/// On what terms a gateway holds leases of a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// The limit.
+    pub limit: Limit,
+    /// Live gateways, at least 1: who is alone goes by the limit divided by them.
+    pub gateways: u32,
+    /// How the limit is cut.
+    pub sharing: Sharing,
+    /// The part.
+    pub part: Part,
+    /// What is held and not more than this is filled up before it is used up. 0: only when a request finds too little.
+    pub low_water: u64,
+    /// An order that is not answered for this long has failed.
+    pub answer_within: Duration,
+    /// After a failure the store is tried again this much later. Different from gateway to gateway, so that they do not come back together.
+    pub retry: Duration,
+    /// Tokens that were not used for this long go back.
+    pub idle: Duration,
+}
+
+impl Terms {
+    /// The usual terms.
+    #[must_use]
+    pub fn new(limit: Limit, gateways: u32) -> Self {
+        Self {
+            limit,
+            gateways: gateways.max(1),
+            sharing: Sharing::default(),
+            part: Part::Leases,
+            low_water: 0,
+            answer_within: Duration::from_millis(20),
+            retry: Duration::from_millis(500),
+            idle: Duration::from_secs(1),
+        }
+    }
+
+    fn chunk(&self) -> u64 {
+        let rate = self.limit.rate.whole_per_second();
+        let sharers = if self.sharing.is_shareable(rate, self.gateways) { self.gateways } else { 1 };
+        chunk(rate, sharers, self.sharing)
+    }
+}
+
+/// What happens to a holder, beside requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The bank answers.
+    Answer(Answer),
+    /// The order of this number has failed: the store is not there, or says no.
+    Failed(u64),
+    /// Time passes. Wanted at least as often as `answer_within` while an order is open.
+    Tick,
+    /// The terms have changed: another limit, another number of gateways. What is in use stays in use.
+    Terms(Terms),
+    /// The gateway ends: what it holds goes back.
+    End,
+}
+
+/// What a holder wants done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Ask the bank. For [`Ask::want`] of none there is no answer to wait for.
+    Ask(Ask),
+}
+
+/// What becomes of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It passes.
+    Pass,
+    /// It may pass when the open order is answered, which is soon; or it is refused with this wait.
+    Ordered(Wait),
+    /// It is refused.
+    Refused(Wait),
+    /// The gateway that owns the limit has to be asked.
+    Elsewhere,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    order: u64,
+    want: u64,
+    at: Mono,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Alone {
+    since: Mono,
+    bucket: Bucket,
+    admitted: u64,
+    /// When it ends, once the bank has said.
+    until: Option<Mono>,
+}
+
+/// A gateway's side of one shared limit.
+#[derive(Clone, Debug)]
+pub struct Holder {
+    me: GatewayId,
+    terms: Terms,
+    chunk: u64,
+    held: u64,
+    /// What was charged and not there; the next tokens pay it.
+    debt: u64,
+    /// When the tokens that are held are not ours any more.
+    expires: Mono,
+    open: Option<Open>,
+    order: u64,
+    ask_at: Mono,
+    used: Mono,
+    offered: u64,
+    alone: Option<Alone>,
+}
+
+impl Holder {
+    /// One that holds nothing.
+    #[must_use]
+    pub fn new(me: GatewayId, terms: Terms, now: Mono) -> Self {
+        let chunk = terms.chunk();
+        Self {
+            me,
+            terms,
+            chunk,
+            held: 0,
+            debt: 0,
+            expires: now,
+            open: None,
+            order: 0,
+            ask_at: now,
+            used: now,
+            offered: 0,
+            alone: None,
+        }
+    }
+
+    /// A request of this cost. A cost above a chunk is ordered as a whole; until it is there, what is held may pass a chunk for it.
+    pub fn spend(&mut self, now: Mono, cost: u64, effects: &mut Vec<Effect>) -> Verdict {
+        self.offered = self.offered.saturating_add(cost);
+        self.spend_again(now, cost, effects)
+    }
+
+    /// The same for a request that has waited for an order: it is not offered twice.
+    pub fn spend_again(&mut self, now: Mono, cost: u64, effects: &mut Vec<Effect>) -> Verdict {
+        self.settle_time(now);
+        if self.terms.part == Part::Elsewhere && self.alone.is_none() {
+            return Verdict::Elsewhere;
+        }
+        if cost > self.terms.limit.burst {
+            return Verdict::Refused(Wait::Never);
+        }
+        self.used = now;
+        if self.alone.is_some() {
+            return self.spend_alone(now, cost, effects);
+        }
+        let passes = self.held >= cost;
+        if passes {
+            self.held -= cost;
+        }
+        if !passes || self.held < self.terms.low_water.min(self.chunk) {
+            self.order_for(now, if passes { 0 } else { cost }, effects);
+        }
+        match (passes, self.open) {
+            (true, _) => Verdict::Pass,
+            (false, Some(_)) => Verdict::Ordered(self.wait(now)),
+            (false, None) => Verdict::Refused(self.wait(now)),
+        }
+    }
+
+    /// Puts back what was spent and not used. What a chunk has no room for is lost: a token can be given up, never made.
+    pub fn give_back(&mut self, now: Mono, tokens: u64) {
+        self.settle_time(now);
+        let terms = self.alone_limit();
+        match &mut self.alone {
+            Some(alone) => {
+                alone.bucket.give_back(terms, now, tokens);
+                alone.admitted = alone.admitted.saturating_sub(tokens);
+            }
+            None => {
+                let ordered = self.open.map_or(0, |open| open.want);
+                let room = self.chunk.saturating_sub(self.held.saturating_add(ordered));
+                self.held += tokens.min(room);
+            }
+        }
+    }
+
+    /// Takes a cost that has arisen already: from what is held, and the rest from what comes next. The debt is one chunk at most, as is what can be given
+    /// back, so that a store that is away is not followed by a long silence.
+    pub fn charge(&mut self, now: Mono, cost: u64) {
+        self.settle_time(now);
+        let limit = self.alone_limit();
+        if let Some(alone) = &mut self.alone {
+            alone.bucket.charge(limit, now, cost);
+            alone.admitted = alone.admitted.saturating_add(cost);
+            return;
+        }
+        let paid = self.held.min(cost);
+        self.held -= paid;
+        self.debt = self.debt.saturating_add(cost - paid).min(self.chunk);
+    }
+
+    /// Takes an event in.
+    pub fn apply(&mut self, now: Mono, event: Event, effects: &mut Vec<Effect>) {
+        self.settle_time(now);
+        match event {
+            Event::Answer(answer) => self.answered(now, answer),
+            Event::Failed(order) => {
+                if self.open.is_some_and(|open| open.order == order) {
+                    self.fail(now);
+                }
+            }
+            Event::Tick => self.tick(now, effects),
+            Event::Terms(terms) => self.change(now, terms),
+            Event::End => self.return_all(now, effects),
+        }
+    }
+
+    /// Who it is.
+    #[must_use]
+    pub const fn me(&self) -> GatewayId {
+        self.me
+    }
+
+    /// Its terms.
+    #[must_use]
+    pub const fn terms(&self) -> Terms {
+        self.terms
+    }
+
+    /// Tokens held.
+    #[must_use]
+    pub const fn held(&self) -> u64 {
+        self.held
+    }
+
+    /// Tokens held and on order.
+    #[must_use]
+    pub fn held_and_ordered(&self) -> u64 {
+        self.held.saturating_add(self.open.map_or(0, |open| open.want))
+    }
+
+    /// The most that may be held, but for one larger request.
+    #[must_use]
+    pub const fn chunk(&self) -> u64 {
+        self.chunk
+    }
+
+    /// Whether it goes by its part of the limit, since the store does not answer.
+    #[must_use]
+    pub const fn is_alone(&self) -> bool {
+        self.alone.is_some()
+    }
+
+    /// When [`Event::Tick`] is next of use. None: after the next request or answer.
+    #[must_use]
+    pub fn wakes_at(&self) -> Option<Mono> {
+        let answer = self.open.map(|open| open.at.after(self.terms.answer_within));
+        let retry = self.alone.filter(|_| self.open.is_none()).map(|_| self.ask_at);
+        let idle = (self.held > 0).then(|| self.used.after(self.terms.idle).min(self.expires));
+        [answer, retry, idle].into_iter().flatten().min()
+    }
+
+    /// What only time does: an answer that does not come, tokens that are not ours any more.
+    fn settle_time(&mut self, now: Mono) {
+        if self.held > 0 && now >= self.expires {
+            self.held = 0;
+        }
+        if self.open.is_some_and(|open| now.since(open.at) >= self.terms.answer_within) {
+            self.fail(now);
+        }
+        if self.alone.and_then(|alone| alone.until).is_some_and(|until| now >= until) {
+            self.together(now);
+        }
+    }
+
+    fn tick(&mut self, now: Mono, effects: &mut Vec<Effect>) {
+        if self.alone.is_some() {
+            self.order_for(now, 0, effects);
+        } else if self.held > 0 && self.open.is_none() && now.since(self.used) >= self.terms.idle {
+            self.return_all(now, effects);
+        }
+    }
+
+    /// Orders what is missing to a chunk, or to one larger request.
+    fn order_for(&mut self, now: Mono, cost: u64, effects: &mut Vec<Effect>) {
+        if self.open.is_some() || now < self.ask_at {
+            return;
+        }
+        // Who is alone keeps its bucket until it is answered, and takes over what is in it then.
+        let held = self.alone.map_or(self.held, |_| self.chunk);
+        let want = self.chunk.max(cost).saturating_sub(held);
+        if want == 0 && self.alone.is_none() {
+            return;
+        }
+        let alone = self.alone.map(|alone| (now.since(alone.since), alone.admitted));
+        let ask = self.ask(want, 0);
+        let whole = cost > self.chunk;
+        self.open = Some(Open { order: ask.order, want, at: now });
+        effects.push(Effect::Ask(Ask { whole, held, alone, ..ask }));
+    }
+
+    fn ask(&mut self, want: u64, returned: u64) -> Ask {
+        self.order += 1;
+        let offered = std::mem::take(&mut self.offered);
+        let (gateway, order, gateways) = (self.me, self.order, self.terms.gateways);
+        Ask { gateway, order, want, whole: false, held: self.held, offered, gateways, returned, alone: None }
+    }
+
+    fn answered(&mut self, now: Mono, answer: Answer) {
+        // An answer to an order that was given up is not looked at: its tokens are lost.
+        let Some(open) = self.open.take_if(|open| open.order == answer.order) else { return };
+        let before = self.chunk;
+        self.expires = open.at.after(answer.lease);
+        if !answer.alone_for.is_zero()
+            && let Some(alone) = &mut self.alone
+        {
+            // From when it was asked, so that no one is alone for longer than the bank says.
+            let until = open.at.after(answer.alone_for);
+            alone.until = Some(until);
+            self.ask_at = until;
+            return;
+        }
+        self.together(now);
+        self.chunk = answer.chunk.max(1);
+        let is_large = self.held.saturating_add(open.want) > before;
+        self.held = self.held.saturating_add(answer.tokens.min(open.want));
+        let paid = self.debt.min(self.held);
+        self.held -= paid;
+        self.debt -= paid;
+        if !is_large {
+            // A smaller chunk: what is beyond it is given up.
+            self.held = self.held.min(self.chunk);
+        }
+        self.ask_at = now.after(answer.ask_after);
+    }
+
+    /// Is not alone any more: whole tokens of its bucket are tokens held.
+    fn together(&mut self, now: Mono) {
+        let limit = self.alone_limit();
+        if let Some(mut alone) = self.alone.take() {
+            self.held = alone.bucket.take_up_to(limit, now, self.chunk);
+            self.expires = self.expires.max(now.after(self.terms.idle));
+        }
+    }
+
+    fn fail(&mut self, now: Mono) {
+        self.open = None;
+        self.ask_at = now.after(self.terms.retry);
+        if self.alone.is_none() {
+            let mut bucket = Bucket::empty(now);
+            bucket.give_back(self.alone_limit(), now, self.held);
+            self.held = 0;
+            self.alone = Some(Alone { since: now, bucket, admitted: 0, until: None });
+        }
+    }
+
+    /// The part of the limit that a gateway alone goes by: a fraction, never none, with one chunk as its burst.
+    fn alone_limit(&self) -> Limit {
+        Limit { rate: self.terms.limit.rate.divided(self.terms.gateways), burst: self.chunk }
+    }
+
+    fn spend_alone(&mut self, now: Mono, cost: u64, effects: &mut Vec<Effect>) -> Verdict {
+        self.order_for(now, 0, effects);
+        let limit = self.alone_limit();
+        let Some(alone) = &mut self.alone else { return Verdict::Refused(Wait::Never) };
+        match alone.bucket.take(limit, now, cost) {
+            Ok(()) => {
+                alone.admitted = alone.admitted.saturating_add(cost);
+                Verdict::Pass
+            }
+            // More than a chunk: not alone, but perhaps when the store is back.
+            Err(Wait::Never) => Verdict::Refused(self.wait(now)),
+            Err(wait) => Verdict::Refused(wait),
+        }
+    }
+
+    fn wait(&self, now: Mono) -> Wait {
+        let rate = self.terms.limit.rate.whole_per_second();
+        if self.terms.limit.burst == 0 || self.terms.limit.rate.time_for(1).is_none() {
+            return Wait::Never;
+        }
+        Wait::For(self.ask_at.since(now).max(Duration::from_nanos(chunk_nanos(1, rate))))
+    }
+
+    fn change(&mut self, now: Mono, terms: Terms) {
+        let old = self.alone_limit();
+        // What is on order was for the old chunk; its tokens are given up.
+        self.open = None;
+        self.terms = Terms { gateways: terms.gateways.max(1), ..terms };
+        // Until the bank says otherwise: the even chunk, and what is held beyond it is given up.
+        self.chunk = self.terms.chunk();
+        self.held = self.held.min(self.chunk);
+        let new = self.alone_limit();
+        if let Some(alone) = &mut self.alone {
+            // Used stays used; a larger burst must not make tokens.
+            let there = alone.bucket.available(old, now);
+            alone.bucket = Bucket::empty(now);
+            alone.bucket.give_back(new, now, there);
+        }
+    }
+
+    fn return_all(&mut self, now: Mono, effects: &mut Vec<Effect>) {
+        if self.held == 0 || self.alone.is_some() || self.open.is_some() {
+            return;
+        }
+        let back = std::mem::take(&mut self.held);
+        let ask = self.ask(0, back);
+        self.expires = now;
+        effects.push(Effect::Ask(ask));
+    }
+}
