@@ -377,8 +377,7 @@ async fn a_secret_of_a_client_comes_out_nowhere_whatever_goes_wrong() {
     })
     .await;
     let mut places = Vec::new();
-    for path in ["/metrics", "/v1/table", "/v1/replicas", "/v1/alarms", "/v1/usage", "/readyz?verbose"]
-    {
+    for path in ["/metrics", "/v1/table", "/v1/replicas", "/v1/alarms", "/v1/usage", "/readyz?verbose"] {
         places.push((path.to_owned(), world.holdfast.admin.get(path, &[]).await.text()));
     }
     for file in

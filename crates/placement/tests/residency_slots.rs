@@ -198,3 +198,17 @@ fn a_load_over_its_time_that_the_server_listed_has_ended_when_it_lists_it_no_mor
     assert_eq!(w.loading(), [(0, 0), (0, 1)], "its answer is still out, but it has ended");
     assert_eq!(w.machine.loads_on(r(0)), 1);
 }
+
+#[test]
+fn a_replica_that_has_not_been_looked_at_may_be_loading_as_much_as_it_may() {
+    let mut w = World::with(Settings { fleet_loads: 1, ..Settings::default() }, 1, 4, 1, Mode::Guaranteed);
+    for ix in [1, 2] {
+        w.event(Event::SetReplica { replica: r(ix), spec: spec(4) });
+    }
+    let _ = w.want(0, &[0], secs(60));
+    assert_eq!(w.loading(), [], "whoever was here before may have begun loads there");
+    w.poll(1, &[]);
+    assert_eq!(w.loading(), [], "and there");
+    w.event(Event::ReplicaDown { replica: r(2) });
+    assert_eq!(w.loading(), [(0, 0)], "what is down loads nothing");
+}

@@ -56,6 +56,7 @@ impl Residency {
     ) {
         let Some(r) = self.replicas.get_mut(&replica).filter(|r| r.up) else { return };
         r.observed = true;
+        r.unseen = false;
         let held: BTreeSet<VersionIx> = held.iter().copied().collect();
         let busy = |e: &Entry| matches!(e.phase, Phase::Loading(_) | Phase::Unloading(..));
         let gone = r.entries.iter().filter(|(v, e)| !held.contains(v) && !busy(e) && e.since <= started);

@@ -180,7 +180,13 @@ impl Residency {
 
     /// A load may begin anywhere (LOAD-1).
     pub(super) fn fleet_free(&self) -> bool {
-        self.loads_in_flight() < self.settings.fleet_loads
+        self.loads_in_flight().saturating_add(self.unseen_loads()) < self.settings.fleet_loads
+    }
+
+    /// Loads that may be in flight on replicas that have not been looked at yet: as many as each may have. One that is down counts no more.
+    fn unseen_loads(&self) -> u32 {
+        let unseen = self.replicas.values().filter(|r| r.unseen && r.up && r.spec.loads);
+        unseen.fold(0, |sum, r| sum.saturating_add(r.spec.max_loads.saturating_sub(self.loads_of(r.spec.server))))
     }
 
     /// How long until a slot is expected: until the next load ends, and as many mean loads as stand before this one in the queue.

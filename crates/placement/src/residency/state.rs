@@ -116,6 +116,8 @@ pub(super) struct Replica {
     pub(super) spec: ReplicaSpec,
     pub(super) up: bool,
     pub(super) observed: bool,
+    /// Not looked at since it came: it may be loading whatever whoever was here before asked for.
+    pub(super) unseen: bool,
     pub(super) entries: BTreeMap<VersionIx, Entry>,
     pub(super) wanted: BTreeMap<VersionIx, Turn>,
     /// Served here until others hold them.
@@ -134,6 +136,7 @@ impl Replica {
             spec,
             up: true,
             observed: false,
+            unseen: true,
             entries: BTreeMap::new(),
             wanted: BTreeMap::new(),
             kept: BTreeSet::new(),
