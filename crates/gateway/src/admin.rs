@@ -4,7 +4,6 @@
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
@@ -12,9 +11,6 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::{Value, json};
 
 use holdfast_net::{Listener, Tasks};
@@ -22,14 +18,13 @@ use holdfast_placement::residency::{ReplicaReport, Report, State};
 use holdfast_telemetry::{Clock, Collected, Registry, Sink};
 use holdfast_types::{Mono, TenantId};
 
+use crate::admin_port::serve_admin;
 use crate::explain::{explanation, splits};
 use crate::probes;
 use crate::receipts;
 use crate::server::Gateway;
 use crate::table::PendingPin;
 
-/// Most connections to the admin port at a time.
-const CONNECTIONS: usize = 256;
 /// Most entries of one page of a listing.
 const PAGE: usize = 1000;
 
@@ -44,25 +39,13 @@ pub type Also = Arc<dyn Fn(Request<Incoming>) -> Pin<Box<dyn Future<Output = Ans
 
 /// Serves the admin port until the process ends.
 pub async fn listen(gateway: Arc<Gateway>, listener: Listener, access: Access, also: Option<Also>, tasks: Tasks) {
-    let places = Arc::new(tokio::sync::Semaphore::new(CONNECTIONS));
-    let connections = gateway.metrics.connections.get(["admin"]);
-    loop {
-        let (stream, _) = listener.accept().await;
-        // Over the bound a connection is closed at once.
-        let Ok(place) = places.clone().try_acquire_owned() else { continue };
-        let (gateway, access, also, counted) = (gateway.clone(), access.clone(), also.clone(), connections.track());
-        tasks.spawn(async move {
-            let _held = (place, counted);
-            let service = service_fn(move |request: Request<Incoming>| {
-                let (gateway, access, also) = (gateway.clone(), access.clone(), also.clone());
-                async move { Ok::<_, Infallible>(route(&gateway, &access, also, request).await) }
-            });
-            let mut builder = http1::Builder::new();
-            builder.timer(TokioTimer::new()).header_read_timeout(Duration::from_secs(30));
-            // How a scraper's connection ends is its own business.
-            let _ = builder.serve_connection(TokioIo::new(stream), service).await;
-        });
-    }
+    let metrics = gateway.metrics.clone();
+    let connections = move || metrics.connections.get(["admin"]).track();
+    let answer = move |request: Request<Incoming>| {
+        let (gateway, access, also) = (gateway.clone(), access.clone(), also.clone());
+        async move { route(&gateway, &access, also, request).await }
+    };
+    serve_admin(listener, tasks, connections, answer).await;
 }
 
 async fn route(gateway: &Arc<Gateway>, access: &Access, also: Option<Also>, request: Request<Incoming>) -> Answer {

@@ -4,6 +4,7 @@
 //! them a request keeps only its route. Nothing that comes later can resolve again.
 
 mod admin;
+mod admin_port;
 mod answer;
 mod body;
 mod connection;
@@ -33,6 +34,7 @@ mod upstream_body;
 mod worker;
 
 pub use admin::{Access, Also, Answer, problem};
+pub use admin_port::serve_admin;
 pub use local::Local;
 pub use probes::StoreProbe;
 pub use server::{Gateway, Options, ServeError, Stopped, serve, worker_count};

@@ -34,6 +34,19 @@ pub struct ConnState {
     gone: AtomicBool,
 }
 
+/// What use a connection makes of its place, the least first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Standing {
+    /// A head has begun and does not end.
+    HalfSent,
+    /// It has sent nothing.
+    Silent,
+    /// It is between two requests.
+    Between,
+    /// A request is read or answered.
+    Answered,
+}
+
 const NONE_REFUSED: u64 = u64::MAX;
 
 /// So many requests given up, nine in ten of all on the connection, are a misuse. A client that hedges gives up far fewer.
@@ -82,6 +95,22 @@ impl ConnState {
         let since = self.origin + Duration::from_millis(self.since.load(Ordering::Relaxed));
         let reading_head = self.phase.load(Ordering::Relaxed) == Phase::Head as u8;
         Some(since + if reading_head { head } else { idle })
+    }
+
+    /// What use it makes of its place, and since when.
+    pub(crate) fn standing(&self) -> (Standing, Instant) {
+        let since = self.origin + Duration::from_millis(self.since.load(Ordering::Relaxed));
+        let phase = self.phase.load(Ordering::Relaxed);
+        let standing = if self.active() > 0 || phase == Phase::Body as u8 {
+            Standing::Answered
+        } else if phase == Phase::Head as u8 {
+            Standing::HalfSent
+        } else if self.begun.load(Ordering::Relaxed) == 0 {
+            Standing::Silent
+        } else {
+            Standing::Between
+        };
+        (standing, since)
     }
 
     pub(crate) fn is_reading_head(&self) -> bool {

@@ -6,6 +6,7 @@
 mod admission;
 mod client;
 mod conn;
+mod crowd;
 mod drain;
 mod fetch;
 mod guard;
@@ -20,6 +21,7 @@ mod watched;
 pub use admission::{Admission, AdmissionLimits, ConnPermit, Refused};
 pub use client::{Checkout, Connector, ReplicaConn, ReplicaPool, SendError};
 pub use conn::{ConnState, RequestGuard};
+pub use crowd::{Crowd, Place};
 pub use drain::{Drain, DrainHandle};
 pub use fetch::{Fetch, FetchError, Fetched};
 pub use listener::{Listener, bind};
