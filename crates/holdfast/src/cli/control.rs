@@ -144,6 +144,9 @@ pub struct RevertArgs {
     /// Do not ask. Needed where nobody can be asked, if more than one pin changes or one goes.
     #[arg(long)]
     pub yes: bool,
+    /// Leave out pins whose old version has left the catalogue, instead of going back with none; they are listed.
+    #[arg(long)]
+    pub skip_gone: bool,
     /// How.
     #[command(flatten)]
     pub how: ChangeArgs,
