@@ -165,7 +165,7 @@ section! {
         retention: Duration = secs(90 * DAY / 1_000), millis_to(HOUR, 3_650 * DAY);
         /// Most bytes of all files, at least twice `max_file_size`: over it the oldest files are removed, whatever their age.
         max_total_size: Bytes = Bytes(8 * GIB), size(8 * KIB, 1_024 * TIB);
-        /// Most records of one worker that wait to be written, with up to 8 KiB each. One that finds no place is lost, counted and recorded.
+        /// Most records of one worker that wait to be written, some 400 bytes each. One that finds no place is lost, counted and recorded.
         queue: u32 = 4_096, Count { least: 1, most: 1_000_000 };
     }
 }

@@ -165,10 +165,7 @@ impl Exchange {
     pub fn gives(&mut self, data: &[u8], last: bool) {
         self.bytes_out += data.len() as u64;
         if let Some(trail) = &mut self.trail {
-            trail.gives(data);
-            if last {
-                trail.gave_all();
-            }
+            trail.gives(data, last);
         }
     }
 

@@ -5,6 +5,7 @@
 //! when it is asked for (`show`). No payload, header value or query is in it; of texts of model servers there are none.
 
 mod journal;
+mod packed;
 mod show;
 mod store;
 

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use holdfast_telemetry::{Wall, utc};
 use holdfast_types::Mono;
 
+use super::packed::Packed;
 use super::{Receipt, Receipts, RouteFacts};
 
 /// The most receipts of one answer.
@@ -21,18 +22,10 @@ pub fn one(receipts: &Receipts, id: &str) -> Option<Value> {
 /// The newest, newest first, of one tenant if it is given: also those in which a refused client named it.
 #[must_use]
 pub fn list(receipts: &Receipts, tenant: Option<&str>, limit: Option<usize>) -> Value {
-    let is_wanted = |receipt: &Receipt| tenant.is_none_or(|tenant| tenant_of(receipt) == Some(tenant));
+    let is_wanted = |receipt: &Packed| tenant.is_none_or(|tenant| receipt.tenant() == Some(tenant));
     let wall = Wall::read();
     let newest = receipts.newest(limit.unwrap_or(100).min(PAGE), is_wanted);
     json!({ "receipts": newest.iter().map(|receipt| told(receipt, wall)).collect::<Vec<_>>() })
-}
-
-fn tenant_of(receipt: &Receipt) -> Option<&str> {
-    match (&receipt.resolved, &receipt.journal.asked) {
-        (Some((facts, ..)), _) => Some(facts.tenant.as_str()),
-        (None, Some(asked)) => asked.tenant.as_deref(),
-        (None, None) => None,
-    }
 }
 
 fn told(receipt: &Receipt, wall: Wall) -> Value {
