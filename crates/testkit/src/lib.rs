@@ -13,6 +13,7 @@
     reason = "test support: failing loudly, with the child's output, is its purpose"
 )]
 
+pub mod certificates;
 pub mod holdfast;
 pub mod http;
 pub mod load;
@@ -28,6 +29,7 @@ pub mod temp;
 pub mod v2_stub;
 pub mod wait;
 
+pub use certificates::{Authority, Signed};
 pub use holdfast::Holdfast;
 pub use metrics::Metrics;
 pub use mlserver::MlServer;
