@@ -29,6 +29,8 @@ const TABLE: &[Row] = &[
     row("1", "quota", &["types"], true),
     row("1", "codec", &["types"], true),
     row("1", "digest", &[], true),
+    // As the pure ones, but with signatures and JSON of third parties.
+    row("1", "identity", &["types"], false),
     row("1", "quorum", &[], true),
     row("2", "decide", &["types", "placement"], true),
     row("3", "config", &["types", "decide"], false),
