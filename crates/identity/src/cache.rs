@@ -21,9 +21,15 @@ impl Digest {
         Self(*blake3::hash(token).as_bytes())
     }
 
+    /// A part of it, where a rare collision does no harm.
+    #[must_use]
+    pub fn short(&self) -> u64 {
+        let [a, b, c, d, e, f, g, h, ..] = self.0;
+        u64::from_le_bytes([a, b, c, d, e, f, g, h])
+    }
+
     fn place(&self, sets: usize) -> usize {
-        let [a, b, c, d, ..] = self.0;
-        u32::from_le_bytes([a, b, c, d]) as usize % sets
+        usize::try_from(self.short() % sets.max(1) as u64).unwrap_or(0)
     }
 }
 

@@ -71,6 +71,12 @@ impl KeySet {
         self.keys.iter().find(|one| one.is_same(key)).cloned()
     }
 
+    /// Whether both have the same keys.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.keys.len() == other.keys.len() && self.keys.iter().all(|key| other.same(key).is_some())
+    }
+
     /// Notes which keys are not in `next` any more.
     pub fn followed_by(&self, next: &Self) {
         self.keys.iter().filter(|key| !next.keys.iter().any(|one| Arc::ptr_eq(one, key))).for_each(|key| key.go());

@@ -1,8 +1,6 @@
 //! Key sets with good and odd keys, and what becomes of keys that go.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
-mod support;
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,9 +8,9 @@ use holdfast_identity::cache::Found;
 use holdfast_identity::{
     Algorithm, Cache, Compact, Digest, KeySet, Proof, Reject, Skipped, Source, Subject, Why, base64,
 };
+use holdfast_testkit::Signer;
 use holdfast_types::{Mono, TenantId};
 use serde_json::{Value, json};
-use support::Signer;
 
 fn read(keys: &Value, before: Option<&KeySet>) -> Result<(KeySet, Vec<Skipped>), &'static str> {
     let document = json!({ "keys": keys }).to_string();

@@ -15,6 +15,7 @@
 
 pub mod holdfast;
 pub mod http;
+pub mod jwks;
 pub mod load;
 pub mod metrics;
 pub mod mlserver;
@@ -29,6 +30,7 @@ pub mod v2_stub;
 pub mod wait;
 
 pub use holdfast::Holdfast;
+pub use jwks::{Jwks, Signer};
 pub use metrics::Metrics;
 pub use mlserver::MlServer;
 pub use model_server::ModelServer;
