@@ -9,7 +9,7 @@ use crate::fault::{Sink, nearest};
 use crate::forms::File;
 use crate::model::Config;
 use crate::path::Path;
-use crate::settings::{Audit, Auth, Listen};
+use crate::settings::{Audit, Listen};
 use crate::stamps::{Stamp, Stamps};
 use crate::tree::{Node, Place};
 
@@ -52,6 +52,24 @@ impl Checker<'_, '_> {
         self.faults.add_near(place, path, reason, near);
     }
 
+    /// Reports names that are there before, to the letter, at the second place.
+    pub(crate) fn check_unique_exactly<'n>(
+        &mut self,
+        list: &Path<'_>,
+        field: &str,
+        names: impl Iterator<Item = Option<&'n str>>,
+    ) {
+        let mut seen: HashMap<&str, usize> = HashMap::new();
+        for (index, name) in names.enumerate() {
+            let Some(name) = name else { continue };
+            let first = *seen.entry(name).or_insert(index);
+            if first != index {
+                let reason = format!("{name:?} is the name of {} already", list.item(first));
+                self.fault(&list.item(index).field(field), reason);
+            }
+        }
+    }
+
     /// Reports names that are there before, also when case is ignored, at the second place.
     pub(crate) fn check_unique<'n>(
         &mut self,
@@ -78,7 +96,7 @@ impl Checker<'_, '_> {
 
 /// The whole file.
 pub(crate) fn check(checker: &mut Checker<'_, '_>, file: File) -> Config {
-    let auth = check_auth(checker, &file);
+    let auth = crate::identity::check(checker, &file);
     check_listen(checker, &file.listen);
     check_timeouts(checker, &file);
     let is_loopback = file.listen.data.ip().to_canonical().is_loopback();
@@ -127,26 +145,6 @@ fn check_presence(checker: &mut Checker<'_, '_>, file: &File) {
     if file.tenants.is_empty() {
         checker.warn(&Path::Root.field("tenants"), "names no tenant: every request is refused");
     }
-}
-
-fn check_auth(checker: &mut Checker<'_, '_>, file: &File) -> Option<Auth> {
-    let path = Path::Root.field("auth");
-    let Some(form) = &file.auth else {
-        if !checker.tree.has(&path) && file.control.is_none() {
-            checker.warn(&path, "is missing: no request can prove its tenant, so every request is refused");
-        }
-        return None;
-    };
-    let header = form.trusted_header.clone()?;
-    if !file.listen.data.ip().to_canonical().is_loopback() && !form.allow_non_loopback {
-        let data = file.listen.data;
-        let reason = format!(
-            "anybody who reaches {data} can claim any tenant by this header; listen on a loopback address, or set allow_non_loopback: true if \
-             only a proxy that sets the header can reach it"
-        );
-        checker.fault(&path.field("trusted_header"), reason);
-    }
-    Some(Auth { trusted_header: header, allow_non_loopback: form.allow_non_loopback })
 }
 
 fn check_listen(checker: &mut Checker<'_, '_>, listen: &Listen) {

@@ -10,6 +10,7 @@ use holdfast_types::{Bytes, ModelName, PoolName, ReplicaName, TenantId, Version}
 
 use crate::compound::{List, MapOf, Named, Optional, Required};
 use crate::fleet::{ControlSection, GatewaySection, StoreSection};
+use crate::identity::AuthForm;
 use crate::kind::{Choice, Flag};
 use crate::model::Unavailable;
 use crate::number::{Count, Positive};
@@ -68,16 +69,6 @@ section! {
         models: Vec<ModelForm> = Vec::new(), List { item: form::<ModelForm>(), least: 0 };
         /// Customers and what they pin.
         tenants: Vec<TenantForm> = Vec::new(), List { item: form::<TenantForm>(), least: 0 };
-    }
-}
-
-section! {
-    /// How a request proves which tenant it is.
-    pub(crate) struct AuthForm {
-        /// A header that names the tenant and is believed as it is: for development, and behind a proxy that sets it.
-        trusted_header: Option<Box<str>> = None, Required(HEADER);
-        /// Whether that header is believed on a data listener that is not loopback.
-        allow_non_loopback: bool = false, Flag;
     }
 }
 

@@ -8,10 +8,9 @@ use std::path::PathBuf;
 use holdfast_types::{Bytes, ModelName, PoolName, TenantId, Version};
 
 use crate::fleet::{ControlSection, GatewaySection, Role, StoreSection};
+use crate::identity::Auth;
 use crate::pool::{Digest, Pool};
-use crate::settings::{
-    Audit, Auth, FleetLoads, History, Limits, Listen, Log, Metrics, Receipts, Rollouts, Timeouts, Truth,
-};
+use crate::settings::{Audit, FleetLoads, History, Limits, Listen, Log, Metrics, Receipts, Rollouts, Timeouts, Truth};
 use crate::stamps::Stamps;
 
 /// A whole configuration.

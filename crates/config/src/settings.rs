@@ -51,15 +51,6 @@ pub enum Truth {
 
 pub(crate) const TRUTH: Choice<Truth> = Choice(&[("store", Truth::Store), ("file", Truth::File)]);
 
-/// How a request proves which tenant it is. Without one every request is refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Auth {
-    /// The header, in lower case, that names the tenant and is believed as it is.
-    pub trusted_header: Box<str>,
-    /// Whether that header is believed on a data listener that is not loopback.
-    pub allow_non_loopback: bool,
-}
-
 section! {
     /// Bounds on what one client, one connection or one request may take.
     pub struct Limits {

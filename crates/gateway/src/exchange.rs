@@ -10,6 +10,7 @@ use http::HeaderValue;
 
 use holdfast_config::{Stamp, Stamps};
 use holdfast_decide::{Reason, Route};
+use holdfast_identity::Subject;
 use holdfast_net::RequestGuard;
 use holdfast_telemetry::{AccessRecord, Clock, Endpoint, GaugeGuard, Outcome, Timing};
 use holdfast_types::{FailureKind, Mono};
@@ -57,6 +58,8 @@ pub struct Exchange {
     /// Its method.
     pub method: &'static str,
     client: Option<Arc<str>>,
+    /// Whom its token names, if it brought a good one.
+    pub subject: Option<Arc<Subject>>,
     /// Which stamps its answer carries.
     pub stamps: Stamps,
     /// Present once resolved.
@@ -102,6 +105,7 @@ impl Exchange {
             endpoint: Endpoint::Other,
             method: "OTHER",
             client,
+            subject: None,
             stamps: Stamps::NONE,
             resolution: None,
             replica: None,
@@ -125,6 +129,11 @@ impl Exchange {
     /// The gateway.
     pub fn gateway(&self) -> &Arc<Gateway> {
         &self.gateway
+    }
+
+    /// The client's address.
+    pub fn client(&self) -> Option<&str> {
+        self.client.as_deref()
     }
 
     /// Notes that it is being sent to a replica.
@@ -211,6 +220,7 @@ impl Exchange {
             replica: self.replica.as_ref().map(|r| r.name.clone()),
             method: self.method,
             client: self.client.clone(),
+            subject: self.subject.clone(),
             answered: self.answered,
             outcome,
             journal,

@@ -12,6 +12,7 @@ mod explain;
 mod fleet;
 mod golden;
 mod headers;
+mod identity;
 mod lease;
 mod local;
 mod pause;

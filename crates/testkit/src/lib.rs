@@ -16,6 +16,7 @@
 pub mod certificates;
 pub mod holdfast;
 pub mod http;
+pub mod jwks;
 pub mod load;
 pub mod metrics;
 pub mod mlserver;
@@ -31,6 +32,7 @@ pub mod wait;
 
 pub use certificates::{Authority, Signed};
 pub use holdfast::Holdfast;
+pub use jwks::{Jwks, Signer};
 pub use metrics::Metrics;
 pub use mlserver::MlServer;
 pub use model_server::ModelServer;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
+use holdfast_identity::Subject;
 use holdfast_telemetry::{Wall, utc};
 use holdfast_types::Mono;
 
@@ -37,6 +38,9 @@ fn told(receipt: &Receipt, wall: Wall) -> Value {
     put("method", receipt.method.into());
     put("endpoint", outcome.endpoint.as_str().into());
     put("client", receipt.client.as_deref().into());
+    if let Some(subject) = &receipt.subject {
+        put("who", who(subject));
+    }
     match (&receipt.resolved, &journal.asked) {
         (Some((facts, reason, revision)), _) => {
             put("tenant", facts.tenant.as_str().into());
@@ -68,6 +72,15 @@ fn told(receipt: &Receipt, wall: Wall) -> Value {
     put("upstream_us", outcome.timing.upstream.map_or(Value::Null, micros));
     put("gateway_us", micros(outcome.timing.gateway()));
     Value::Object(out)
+}
+
+/// Whom the token named.
+fn who(subject: &Subject) -> Value {
+    let (user, plan, device) = (&subject.user, &subject.plan, &subject.device);
+    json!({
+        "issuer": *subject.issuer, "tenant": subject.tenant.as_str(), "user": user, "plan": plan, "device": device,
+        "scopes": subject.scopes,
+    })
 }
 
 /// The subset as it was when a replica was last looked for; without such a look, its names.

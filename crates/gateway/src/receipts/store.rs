@@ -137,6 +137,7 @@ mod tests {
             replica: None,
             method: "POST",
             client: None,
+            subject: None,
             answered: None,
             outcome: Outcome {
                 endpoint: Endpoint::Infer,
