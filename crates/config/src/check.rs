@@ -7,7 +7,8 @@ use std::io;
 
 use crate::fault::{Sink, nearest};
 use crate::forms::File;
-use crate::model::Config;
+use crate::limits::{Plan, PlanLimits, ScopeLimits};
+use crate::model::{Config, Tenant};
 use crate::path::Path;
 use crate::settings::{Audit, Auth, Listen};
 use crate::stamps::{Stamp, Stamps};
@@ -89,7 +90,11 @@ pub(crate) fn check(checker: &mut Checker<'_, '_>, file: File) -> Config {
     let catalogue = crate::check_models::Catalogue::new(&file.models, &file.pools);
     let pools = crate::check_pools::check(checker, &file.pools, &catalogue);
     let models = crate::check_models::check(checker, &file.models, &file.pools);
-    let tenants = crate::check_tenants::check(checker, &file.tenants, &catalogue);
+    let plans = crate::check_limits::check(checker, &file.plans, &catalogue);
+    check_limits(checker, &file);
+    let known = crate::check_limits::Plans::new(&file.plans);
+    let tenants = crate::check_tenants::check(checker, &file.tenants, &catalogue, &known);
+    check_users(checker, auth.as_ref(), &plans, &tenants);
     Config {
         listen: file.listen,
         workers: file.workers,
@@ -111,6 +116,7 @@ pub(crate) fn check(checker: &mut Checker<'_, '_>, file: File) -> Config {
         gateway: file.gateway,
         pools,
         models,
+        plans,
         tenants,
     }
 }
@@ -146,7 +152,37 @@ fn check_auth(checker: &mut Checker<'_, '_>, file: &File) -> Option<Auth> {
         );
         checker.fault(&path.field("trusted_header"), reason);
     }
-    Some(Auth { trusted_header: header, allow_non_loopback: form.allow_non_loopback })
+    let user = form.trusted_user_header.clone();
+    if user.as_ref() == Some(&header) {
+        checker.fault(&path.field("trusted_user_header"), "is the header that names the tenant");
+    }
+    Some(Auth { trusted_header: header, trusted_user_header: user, allow_non_loopback: form.allow_non_loopback })
+}
+
+fn check_limits(checker: &mut Checker<'_, '_>, file: &File) {
+    let path = Path::Root.field("limits");
+    crate::check_limits::scope(checker, &path.field("global"), &file.limits.global);
+    let attempts = &file.limits.attempts_per_address;
+    let path = path.field("attempts_per_address");
+    crate::check_limits::has_rate(checker, &path, "rate", attempts.rate.is_some(), "burst", attempts.burst.is_some());
+}
+
+/// Limits of users that nobody's requests come under.
+fn check_users(checker: &mut Checker<'_, '_>, auth: Option<&Auth>, plans: &[Plan], tenants: &[Tenant]) {
+    if auth.is_none_or(|auth| auth.trusted_user_header.is_some()) {
+        return;
+    }
+    let says = |limits: &PlanLimits| {
+        let exceptions = limits.models.iter().map(|(_, e)| e).chain(limits.endpoints.iter().map(|(_, e)| e));
+        std::iter::once(&limits.user).chain(exceptions.map(|e| &e.user)).any(|user| *user != ScopeLimits::default())
+    };
+    let plan =
+        plans.iter().position(|plan| says(&plan.limits)).map(|at| Path::Root.field("plans").item(at).to_string());
+    let own = || tenants.iter().any(|tenant| tenant.limits.as_ref().is_some_and(|limits| says(limits)));
+    if plan.is_some() || own() {
+        let reason = "names no trusted_user_header: no request is a user's, so limits of users are not applied";
+        checker.warn(&Path::Root.field("auth"), reason);
+    }
 }
 
 fn check_listen(checker: &mut Checker<'_, '_>, listen: &Listen) {

@@ -13,6 +13,7 @@ mod fleet;
 mod golden;
 mod headers;
 mod lease;
+mod limits;
 mod local;
 mod pause;
 mod probes;
@@ -33,6 +34,7 @@ mod upstream_body;
 mod worker;
 
 pub use admin::{Access, Also, Answer, problem};
+pub use limits::Measured;
 pub use local::Local;
 pub use probes::StoreProbe;
 pub use server::{Gateway, Options, ServeError, Stopped, serve, worker_count};

@@ -59,6 +59,7 @@ fn told(receipt: &Receipt, wall: Wall) -> Value {
         }
         (None, None) => {}
     }
+    put("limits", limits(receipt));
     put("picks", journal.picks.into());
     put("waits", waits(receipt));
     put("attempts", attempts(receipt));
@@ -75,6 +76,12 @@ fn told(receipt: &Receipt, wall: Wall) -> Value {
     put("upstream_us", outcome.timing.upstream.map_or(Value::Null, micros));
     put("gateway_us", micros(outcome.timing.gateway()));
     Value::Object(out)
+}
+
+fn limits(receipt: &Receipt) -> Value {
+    let Some(limited) = receipt.journal.limits else { return Value::Null };
+    let over = limited.over.map(|(scope, what)| format!("{}-{}", scope.as_str(), what.as_str()));
+    json!({ "admitted": limited.admitted, "over": over })
 }
 
 /// The subset as it was when a replica was last looked for; without such a look, its names.

@@ -62,6 +62,9 @@ pub fn failed(mut exchange: Box<Exchange>, failure: &Failure) -> Response<Answer
     if let Some(seconds) = failure.retry_after_secs() {
         fields.insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
+    if exchange.limited.is_some() {
+        super::admit::tell(&exchange, failure, fields);
+    }
     if matches!(failure.kind, FailureKind::TooLarge) || failure.status == Some(408) {
         // What is left of the body is not read: the connection cannot carry another request.
         fields.insert(CONNECTION, HeaderValue::from_static("close"));

@@ -25,6 +25,27 @@ pub fn identify<'h>(headers: &'h HeaderMap, settings: &Settings) -> Result<&'h s
     Ok(tenant)
 }
 
+/// The user that the trusted header names; the empty name if it names none, so that all who hide their name share one. None: users are not known here.
+///
+/// # Errors
+/// `unauthenticated`: it comes more than once, is empty or longer than 256 bytes, or has characters other than visible ASCII, whose forms could be several.
+pub fn user<'h>(headers: &'h HeaderMap, settings: &Settings) -> Result<Option<&'h [u8]>, Failure> {
+    let Some(name) = &settings.trusted_user_header else { return Ok(None) };
+    let mut values = headers.get_all(name).iter();
+    let Some(value) = values.next() else { return Ok(Some(b"")) };
+    let user = value.as_bytes();
+    let good = (1..=LONGEST_USER).contains(&user.len()) && user.iter().all(u8::is_ascii_graphic);
+    if !good || values.next().is_some() {
+        return Err(Failure::new(
+            FailureKind::Unauthenticated,
+            "the user's name is not 1 to 256 visible characters, once",
+        ));
+    }
+    Ok(Some(user))
+}
+
+const LONGEST_USER: usize = 256;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -32,7 +53,11 @@ mod tests {
 
     fn settings() -> Settings {
         let config = holdfast_config::Config {
-            auth: Some(holdfast_config::Auth { trusted_header: "x-tenant".into(), allow_non_loopback: false }),
+            auth: Some(holdfast_config::Auth {
+                trusted_header: "x-tenant".into(),
+                trusted_user_header: None,
+                allow_non_loopback: false,
+            }),
             ..holdfast_config::Config::default()
         };
         Settings::new(&config)

@@ -18,6 +18,7 @@ use super::build::{self, StartError, Versions};
 use super::local::{ConfigStatus, Failed, Offers};
 use super::revision::Revisions;
 use super::{Table, handover, wanted};
+use crate::limits::Kept;
 use crate::residency::Driver;
 use crate::shadow::{ShadowReport, Shadows};
 
@@ -51,6 +52,8 @@ pub struct Tables {
     /// One table is built at a time.
     building: Mutex<()>,
     pub(super) driver: Arc<Driver>,
+    /// What was used of limits.
+    pub(crate) limits: Arc<Kept>,
     /// Traffic that is copied.
     pub(crate) shadows: Arc<Shadows>,
     metrics: Arc<GatewayMetrics>,
@@ -74,7 +77,8 @@ impl Tables {
         let config = build::configuration(&frame, &view.table)?;
         let offers = Offers::new(&config);
         let revisions = Revisions::default();
-        let (table, _) = build::whole(&driver, config, view.table.clone(), &Versions::new(), &revisions)?;
+        let limits = Arc::new(Kept::default());
+        let (table, _) = build::whole((&driver, &limits), config, view.table.clone(), &Versions::new(), &revisions)?;
         let state = State {
             frame: Arc::new(frame),
             orders: view.orders.clone(),
@@ -89,6 +93,7 @@ impl Tables {
             building: Mutex::new(()),
             shadows: Arc::new(Shadows::new(driver.clone(), &metrics)),
             driver,
+            limits,
             metrics,
             reframed: Notify::new(),
             reached: watch::Sender::new(view.table.revision),
@@ -215,7 +220,7 @@ impl Tables {
         let also = self.state.lock().pinned.clone();
         let old = self.current.load_full();
         let held = self.driver.fleet.held();
-        let (mut table, change) = build::whole(&self.driver, config, told, &also, &self.revisions)?;
+        let (mut table, change) = build::whole((&self.driver, &self.limits), config, told, &also, &self.revisions)?;
         table.handover = Arc::new(handover::between(&self.driver, &old, &table, &held));
         let change = handover::drain(&self.driver, &table, change);
         self.current.store(Arc::new(table));
