@@ -7,7 +7,9 @@ use std::io;
 
 use crate::fault::{Sink, nearest};
 use crate::forms::File;
-use crate::model::Config;
+use crate::identity::Auth;
+use crate::limits::{Plan, PlanLimits, ScopeLimits};
+use crate::model::{Config, Tenant};
 use crate::path::Path;
 use crate::settings::{Audit, Listen};
 use crate::stamps::{Stamp, Stamps};
@@ -107,7 +109,11 @@ pub(crate) fn check(checker: &mut Checker<'_, '_>, file: File) -> Config {
     let catalogue = crate::check_models::Catalogue::new(&file.models, &file.pools);
     let pools = crate::check_pools::check(checker, &file.pools, &catalogue);
     let models = crate::check_models::check(checker, &file.models, &file.pools);
-    let tenants = crate::check_tenants::check(checker, &file.tenants, &catalogue);
+    let plans = crate::check_limits::check(checker, &file.plans, &catalogue);
+    check_limits(checker, &file);
+    let known = crate::check_limits::Plans::new(&file.plans);
+    let tenants = crate::check_tenants::check(checker, &file.tenants, &catalogue, &known);
+    check_users(checker, auth.as_ref(), &plans, &tenants);
     Config {
         listen: file.listen,
         workers: file.workers,
@@ -129,6 +135,7 @@ pub(crate) fn check(checker: &mut Checker<'_, '_>, file: File) -> Config {
         gateway: file.gateway,
         pools,
         models,
+        plans,
         tenants,
     }
 }
@@ -144,6 +151,32 @@ fn check_presence(checker: &mut Checker<'_, '_>, file: &File) {
     }
     if file.tenants.is_empty() {
         checker.warn(&Path::Root.field("tenants"), "names no tenant: every request is refused");
+    }
+}
+
+fn check_limits(checker: &mut Checker<'_, '_>, file: &File) {
+    let path = Path::Root.field("limits");
+    crate::check_limits::scope(checker, &path.field("global"), &file.limits.global);
+    let attempts = &file.limits.attempts_per_address;
+    let path = path.field("attempts_per_address");
+    crate::check_limits::has_rate(checker, &path, "rate", attempts.rate.is_some(), "burst", attempts.burst.is_some());
+}
+
+/// Limits of users that nobody's requests come under.
+fn check_users(checker: &mut Checker<'_, '_>, auth: Option<&Auth>, plans: &[Plan], tenants: &[Tenant]) {
+    if auth.is_none_or(|auth| auth.trusted_user_header.is_some() || !auth.jwt.is_empty()) {
+        return;
+    }
+    let says = |limits: &PlanLimits| {
+        let exceptions = limits.models.iter().map(|(_, e)| e).chain(limits.endpoints.iter().map(|(_, e)| e));
+        std::iter::once(&limits.user).chain(exceptions.map(|e| &e.user)).any(|user| *user != ScopeLimits::default())
+    };
+    let plan =
+        plans.iter().position(|plan| says(&plan.limits)).map(|at| Path::Root.field("plans").item(at).to_string());
+    let own = || tenants.iter().any(|tenant| tenant.limits.as_ref().is_some_and(|limits| says(limits)));
+    if plan.is_some() || own() {
+        let reason = "names no trusted_user_header: no request is a user's, so limits of users are not applied";
+        checker.warn(&Path::Root.field("auth"), reason);
     }
 }
 

@@ -23,6 +23,8 @@ use crate::units::{DAY, HOUR, MINUTE, millis_to, secs};
 pub struct Auth {
     /// The header, in lower case, that names the tenant and is believed as it is.
     pub trusted_header: Option<Box<str>>,
+    /// The header, in lower case, that names the user and is believed as it is.
+    pub trusted_user_header: Option<Box<str>>,
     /// Whether that header is believed on a data listener that is not loopback.
     pub allow_non_loopback: bool,
     /// Who may sign tokens. Their names are unique.
@@ -79,6 +81,8 @@ section! {
     pub(crate) struct AuthForm {
         /// A header that names the tenant and is believed as it is: for development, and behind a proxy that sets it. Either this or `jwt`.
         trusted_header: Option<Box<str>> = None, Optional(HEADER);
+        /// A header that names the user and is believed as it is, under the same conditions. Without it and without tokens nobody's requests are a user's, and limits of users are not applied.
+        trusted_user_header: Option<Box<str>> = None, Optional(HEADER);
         /// Whether that header is believed on a data listener that is not loopback.
         allow_non_loopback: bool = false, Flag;
         /// Who signs the tokens that requests bring (`authorization: Bearer`).
@@ -260,6 +264,7 @@ pub(crate) fn check(checker: &mut Checker<'_, '_>, file: &File) -> Option<Auth> 
     let issuers = issuers.filter_map(|(index, jwt)| check_issuer(checker, jwt, &list.item(index))).collect();
     Some(Auth {
         trusted_header: form.trusted_header.clone(),
+        trusted_user_header: form.trusted_user_header.clone(),
         allow_non_loopback: form.allow_non_loopback,
         jwt: issuers,
         cache: form.cache,
@@ -276,6 +281,13 @@ fn check_header(checker: &mut Checker<'_, '_>, file: &File, form: &AuthForm, pat
         );
         checker.fault(&path.field("trusted_header"), reason);
     }
+    let Some(user) = &form.trusted_user_header else { return };
+    let why = match &form.trusted_header {
+        None => "stands without trusted_header: whoever sends it would be believed to be any user",
+        Some(tenant) if tenant == user => "is the header that names the tenant",
+        Some(_) => return,
+    };
+    checker.fault(&path.field("trusted_user_header"), why);
 }
 
 fn check_issuer(checker: &mut Checker<'_, '_>, jwt: &JwtForm, path: &Path<'_>) -> Option<JwtIssuer> {

@@ -13,6 +13,7 @@
 
 mod check;
 mod check_fleet;
+mod check_limits;
 mod check_models;
 mod check_pools;
 mod check_tenants;
@@ -24,6 +25,7 @@ mod forms;
 mod frame;
 mod identity;
 mod kind;
+mod limits;
 mod model;
 mod number;
 mod path;
@@ -46,6 +48,7 @@ pub use fault::{Fault, Faults, MAX_LISTED};
 pub use fleet::*;
 pub use frame::{Frame, ReadFile};
 pub use identity::{Auth, BadTokens, JwksSource, JwksUrl, JwtIssuer};
+pub use limits::*;
 pub use model::*;
 pub use pool::*;
 pub use resources::{ResourceKind, Resources, Split, assemble, split};

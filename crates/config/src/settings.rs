@@ -11,8 +11,9 @@ use holdfast_types::Bytes;
 
 use crate::compound::Optional;
 use crate::kind::{Choice, Flag};
+use crate::limits::{AttemptLimits, ScopeLimits};
 use crate::number::{Count, Positive};
-use crate::section::section;
+use crate::section::{form, section};
 use crate::special::AdminKind;
 use crate::text::{ADDRESS, PATH};
 use crate::units::{DAY, GIB, HOUR, KIB, MIB, TIB, loopback, millis_to, positive, secs, size};
@@ -74,6 +75,14 @@ section! {
         streams_per_connection: u32 = 100, Count { least: 1, most: 10_000 };
         /// Most requests that wait for a version to be loaded; the next one is shed. Zero: none waits.
         waiting: u32 = 10_000, Count { least: 0, most: 1_000_000 };
+        /// What all tenants together may use.
+        global: ScopeLimits = ScopeLimits::default(), form::<ScopeLimits>();
+        /// How fast one address may open connections. An IPv6 address counts with its network of 64 bits.
+        attempts_per_address: AttemptLimits = AttemptLimits::default(), form::<AttemptLimits>();
+        /// Most users, of all tenants, whose use is kept apart, at about 100 bytes each. Others of their tenants share one bucket.
+        users: u32 = 1_000_000, Count { least: 0, most: 100_000_000 };
+        /// Most users of one tenant whose use is kept apart; the others share one bucket.
+        users_per_tenant: u32 = 100_000, Count { least: 0, most: 100_000_000 };
     }
 }
 

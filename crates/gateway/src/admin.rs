@@ -90,6 +90,7 @@ async fn route(gateway: &Arc<Gateway>, access: &Access, also: Option<Also>, requ
         "/v1/replicas" => json_answer(StatusCode::OK, replicas(gateway).to_string()),
         "/v1/alarms" => json_answer(StatusCode::OK, json!({ "alarms": gateway.driver.alarms.recent() }).to_string()),
         "/v1/usage" => json_answer(StatusCode::OK, usage(gateway, &query).to_string()),
+        "/v1/limits" => json_answer(StatusCode::OK, limits(gateway, &query).to_string()),
         "/v1/explain" => explain(gateway, &query),
         "/v1/receipts" => receipts_page(gateway, &query),
         _ => match path.strip_prefix("/v1/receipts/") {
@@ -100,7 +101,7 @@ async fn route(gateway: &Arc<Gateway>, access: &Access, also: Option<Also>, requ
 }
 
 /// The paths that this crate answers.
-const OWN: [&str; 10] = [
+const OWN: [&str; 11] = [
     "/livez",
     "/healthz",
     "/readyz",
@@ -109,6 +110,7 @@ const OWN: [&str; 10] = [
     "/v1/replicas",
     "/v1/alarms",
     "/v1/usage",
+    "/v1/limits",
     "/v1/explain",
     "/v1/receipts",
 ];
@@ -191,6 +193,13 @@ fn explain(gateway: &Gateway, query: &Query<'_>) -> Answer {
     };
     let told = explanation(gateway, &tenant, &model, query.get("version").as_deref());
     json_answer(StatusCode::OK, told.to_string())
+}
+
+/// `?after=TENANT&limit=N` pages through the tenants that have limits; `?tenant=T` is one of them.
+fn limits(gateway: &Gateway, query: &Query<'_>) -> Value {
+    let limit = query.get("limit").and_then(|l| l.parse().ok()).unwrap_or(PAGE).clamp(1, PAGE);
+    let (of, after) = (query.get("tenant"), query.get("after"));
+    crate::limits::listed(&gateway.tables.load().limits, of.as_deref(), after.as_deref(), limit, Clock::now())
 }
 
 /// `?after=TENANT&limit=N` pages through the pins.

@@ -16,6 +16,7 @@ use holdfast_telemetry::{AccessRecord, Clock, Endpoint, GaugeGuard, Outcome, Tim
 use holdfast_types::{FailureKind, Mono};
 
 use crate::fleet::Replica;
+use crate::limits::{Refusal, Taken};
 use crate::receipts::{Journal, Receipt};
 use crate::route_state::RouteState;
 use crate::server::Gateway;
@@ -78,6 +79,10 @@ pub struct Exchange {
     pub journal: Option<Box<Journal>>,
     /// For the audit log, if there is to be a record.
     pub trail: Option<Trail>,
+    /// What it holds of limits.
+    pub admitted: Option<Taken>,
+    /// The limit that refused it.
+    pub limited: Option<Box<Refusal>>,
     /// Present if the request is among those that are copied.
     pub shadow: Option<Box<Copying>>,
     dispatched: Option<Mono>,
@@ -87,7 +92,8 @@ pub struct Exchange {
     status: u16,
     error: Option<FailureKind>,
     _in_flight: GaugeGuard,
-    on_connection: RequestGuard,
+    /// Where it came in.
+    pub on_connection: RequestGuard,
 }
 
 /// The status of a request whose client left before its answer.
@@ -115,6 +121,8 @@ impl Exchange {
             wait: Duration::ZERO,
             journal,
             trail: None,
+            admitted: None,
+            limited: None,
             shadow: None,
             dispatched: None,
             waited_before: Duration::ZERO,
@@ -210,6 +218,15 @@ impl Exchange {
         }
     }
 
+    /// Gives back what it held of limits (ACCT-1).
+    #[cold]
+    fn settle(&self, now: Mono, taken: &Taken) {
+        let limits = self.resolution.as_ref().and_then(|resolution| resolution.state.limits.as_ref());
+        if let (Some(limits), Some(on)) = (limits, self.on_connection.kept()) {
+            limits.settle(on, now, taken, self.dispatched.is_some(), self.bytes_in);
+        }
+    }
+
     fn receipt(&self, now: Mono, outcome: Outcome, journal: Box<Journal>) -> Receipt {
         let resolution = self.resolution.as_ref();
         Receipt {
@@ -253,6 +270,9 @@ impl Drop for Exchange {
             self.on_connection.given_up();
         }
         let now = Clock::now();
+        if let Some(taken) = self.admitted.take() {
+            self.settle(now, &taken);
+        }
         let outcome = self.outcome(now);
         let handles = self.resolution.as_ref().map(|r| &r.state.metrics);
         self.gateway.metrics.finish(handles, &outcome);

@@ -14,6 +14,7 @@ mod golden;
 mod headers;
 mod identity;
 mod lease;
+mod limits;
 mod local;
 mod pause;
 mod probes;
@@ -34,6 +35,7 @@ mod upstream_body;
 mod worker;
 
 pub use admin::{Access, Also, Answer, problem};
+pub use limits::Measured;
 pub use local::Local;
 pub use probes::StoreProbe;
 pub use server::{Gateway, Options, ServeError, Stopped, serve, worker_count};

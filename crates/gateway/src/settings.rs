@@ -8,6 +8,9 @@ use http::HeaderName;
 use holdfast_codec::framing::HeadLimits;
 use holdfast_config::{Config, Stamps};
 use holdfast_net::AdmissionLimits;
+use holdfast_quota::limit::Allowance;
+
+use crate::limits::allowance;
 
 use crate::identity::Identity;
 
@@ -20,6 +23,8 @@ pub struct Settings {
     pub identity: Option<Arc<Identity>>,
     /// The header that carries the proof of a tenant. No replica gets it.
     pub credential: Option<HeaderName>,
+    /// The header that names the user, if one is trusted.
+    pub trusted_user_header: Option<HeaderName>,
     /// Most bytes of a request body.
     pub body: u64,
     /// Bodies up to this size are kept, so that they can be sent again.
@@ -38,6 +43,8 @@ pub struct Settings {
     pub stamps: Stamps,
     /// Bounds of a head.
     pub head_limits: HeadLimits,
+    /// How fast an address may open connections.
+    pub attempts: Allowance,
     /// Bounds on connections.
     pub admission: AdmissionLimits,
 }
@@ -54,6 +61,10 @@ impl Settings {
             credential: trusted_header.clone(),
             trusted_header,
             identity: None,
+            trusted_user_header: config
+                .auth
+                .as_ref()
+                .and_then(|a| HeaderName::from_bytes(a.trusted_user_header.as_ref()?.as_bytes()).ok()),
             body: limits.body.0,
             buffer: size(limits.buffer),
             answer_head: size(limits.answer_head),
@@ -67,6 +78,11 @@ impl Settings {
                 target: size(limits.uri),
                 fields: limits.headers as usize,
             },
+            attempts: limits
+                .attempts_per_address
+                .rate
+                .map(|rate| allowance(rate, limits.attempts_per_address.burst.map(u64::from)))
+                .unwrap_or_default(),
             admission: AdmissionLimits { total: limits.connections, per_address: limits.connections_per_address },
         }
     }

@@ -71,6 +71,12 @@ pub enum Command {
         #[command(subcommand)]
         what: ReplicaCommand,
     },
+    /// Look at limits.
+    Limits {
+        /// What of them.
+        #[command(subcommand)]
+        what: LimitsCommand,
+    },
     /// Make the pools, models and tenants of a file the desired ones: what it does not name goes. Shows first what is different.
     Apply(Box<ApplyArgs>),
     /// Look at the routing table, its history, and go back in it.
@@ -236,6 +242,20 @@ pub struct ReceiptArgs {
 pub enum ReplicaCommand {
     /// List them, with what they hold.
     List(AdminArgs),
+}
+
+/// Questions about limits.
+#[derive(Debug, Subcommand)]
+pub enum LimitsCommand {
+    /// List them, with what is left of each in this gateway.
+    List {
+        /// Of one tenant.
+        #[arg(long)]
+        tenant: Option<String>,
+        /// Which gateway.
+        #[command(flatten)]
+        admin: AdminArgs,
+    },
 }
 
 /// Questions about the audit log. They read its files, and need no running gateway.

@@ -43,7 +43,7 @@ const TABLE: &[Row] = &[
     row(
         "4",
         "gateway",
-        &["types", "placement", "codec", "identity", "decide", "config", "plane", "net", "telemetry"],
+        &["types", "placement", "quota", "codec", "identity", "decide", "config", "plane", "net", "telemetry"],
         false,
     ),
     row("4", "control", &["types", "placement", "decide", "config", "plane", "store", "telemetry"], false),

@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use holdfast_identity::Subject;
 use holdfast_telemetry::{Endpoint, Outcome, Timing};
 use holdfast_types::{Mono, Revision};
 
-use super::journal::{Journal, Look, Tried};
+use super::journal::{Journal, Limited, Look, Tried};
 use super::{Receipt, RouteFacts};
 
 /// See the module.
@@ -36,6 +37,7 @@ const NONE: u32 = u32::MAX;
 pub struct Plain {
     begun: Mono,
     facts: Arc<RouteFacts>,
+    subject: Option<Arc<Subject>>,
     revision: Revision,
     reason: &'static str,
     method: &'static str,
@@ -52,6 +54,7 @@ pub struct Plain {
     wait: u32,
     upstream: u32,
     picks: u32,
+    limits: Option<Limited>,
     looks: [Look; LOOKS],
     looked: u8,
     member: u8,
@@ -126,6 +129,7 @@ impl Plain {
         Some(Self {
             begun: receipt.begun,
             facts: facts.clone(),
+            subject: receipt.subject.clone(),
             revision: *revision,
             reason,
             method: receipt.method,
@@ -142,6 +146,7 @@ impl Plain {
             wait: span(timing.wait)?,
             upstream: timing.upstream.map_or(Some(NONE), span)?,
             picks: journal.picks,
+            limits: journal.limits,
             looks,
             looked: u8::try_from(journal.looks.len()).ok()?,
             member: tried.member,
@@ -163,6 +168,7 @@ impl Plain {
             read: moment(self.read),
             passing: moment(self.passing),
             picks: self.picks,
+            limits: self.limits,
             looks: self.looks.iter().take(usize::from(self.looked)).copied().collect(),
             tried: std::iter::once(tried).collect(),
             ..Journal::default()
@@ -171,6 +177,7 @@ impl Plain {
             id: Bytes::copy_from_slice(id),
             begun: self.begun,
             ended: at(self.ended),
+            subject: self.subject.clone(),
             resolved: Some((self.facts.clone(), self.reason, self.revision)),
             replica: self.facts.members.get(usize::from(self.member)).cloned(),
             method: self.method,
@@ -234,6 +241,7 @@ mod tests {
             id: "6d9f5b0e-3c1a-4a6d-8a57-0a3f3c6f2b11".into(),
             begun: at(0),
             ended: at(2_000),
+            subject: None,
             resolved: Some((Arc::new(facts), "pin", Revision(u64::MAX))),
             replica: Some(names[1].clone()),
             method: "POST",
@@ -284,7 +292,7 @@ mod tests {
             change(&mut receipt);
             same(receipt, false, what);
         }
-        let plain: [Change; 5] = [
+        let plain: [Change; 6] = [
             ("as it is", |_| {}),
             ("nothing but the route", |r| {
                 (r.client, r.answered, r.outcome.timing.upstream) = (None, None, None);
@@ -292,6 +300,17 @@ mod tests {
             }),
             ("a long answer", |r| r.journal.passing = Some(r.ended)),
             ("no id, no looks", |r| (r.id, r.journal.looks) = (Bytes::new(), <_>::default())),
+            ("proved and limited", |r| {
+                r.subject = Some(Arc::new(Subject {
+                    issuer: "https://issuer".into(),
+                    tenant: TenantId::parse("acme").unwrap(),
+                    user: Some("ann".into()),
+                    plan: None,
+                    device: None,
+                    scopes: Box::default(),
+                }));
+                r.journal.admitted(true, None);
+            }),
             ("just under four seconds", |r| r.answered = Some(Mono(r.begun.0 + u64::from(NONE) - 1))),
         ];
         for (what, change) in plain {

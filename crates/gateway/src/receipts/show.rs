@@ -56,6 +56,7 @@ fn told(receipt: &Receipt, wall: Wall) -> Value {
         }
         (None, None) => {}
     }
+    put("limits", limits(receipt));
     put("picks", journal.picks.into());
     put("waits", waits(receipt));
     put("attempts", attempts(receipt));
@@ -81,6 +82,12 @@ fn who(subject: &Subject) -> Value {
         "issuer": *subject.issuer, "tenant": subject.tenant.as_str(), "user": user, "plan": plan, "device": device,
         "scopes": subject.scopes,
     })
+}
+
+fn limits(receipt: &Receipt) -> Value {
+    let Some(limited) = receipt.journal.limits else { return Value::Null };
+    let over = limited.over.map(|(scope, what)| format!("{}-{}", scope.as_str(), what.as_str()));
+    json!({ "admitted": limited.admitted, "over": over })
 }
 
 /// The subset as it was when a replica was last looked for; without such a look, its names.

@@ -66,6 +66,9 @@ pub fn failed(mut exchange: Box<Exchange>, failure: &Failure) -> Response<Answer
     if failure.kind == FailureKind::Unauthenticated {
         fields.insert(WWW_AUTHENTICATE, challenge(&failure.detail));
     }
+    if exchange.limited.is_some() {
+        super::admit::tell(&exchange, failure, fields);
+    }
     if matches!(failure.kind, FailureKind::TooLarge) || failure.status == Some(408) {
         // What is left of the body is not read: the connection cannot carry another request.
         fields.insert(CONNECTION, HeaderValue::from_static("close"));

@@ -15,7 +15,7 @@ use holdfast_types::{Failure, FailureKind, Mono, Revision};
 use super::accept::{Asked, ModelCall, accept, budget, method_name, query};
 use super::identify::{self, Who};
 use super::payload::{self, Payload};
-use super::{dispatch, finish, resolve, send};
+use super::{admit, dispatch, finish, resolve, send};
 use crate::body::AnswerBody;
 use crate::exchange::Exchange;
 use crate::headers;
@@ -270,6 +270,9 @@ fn enter_now(mut exchange: Box<Exchange>, request: Request<Incoming>, may_wait: 
     }
     // The call borrows the path.
     drop(call);
+    if let Err(failure) = admit::admit(&mut exchange, &parts.headers, body.size_hint().exact(), op, settings) {
+        return Entered::Answered(finish::failed(exchange, &failure));
+    }
     route(exchange, settings, parts, body, op)
 }
 

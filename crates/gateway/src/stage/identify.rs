@@ -63,6 +63,35 @@ fn trusted<'h>(headers: &'h HeaderMap, settings: &Settings) -> Result<&'h str, F
     Ok(tenant)
 }
 
+/// The user that the token names, or else the trusted header; the empty name if neither does, so that all who hide their name share one. None: users are
+/// not known here.
+///
+/// # Errors
+/// `unauthenticated`: it comes more than once, is empty or longer than 256 bytes, or has characters other than visible ASCII, whose forms could be several.
+pub fn user<'h>(
+    headers: &'h HeaderMap,
+    settings: &Settings,
+    subject: Option<&'h Subject>,
+) -> Result<Option<&'h [u8]>, Failure> {
+    if let Some(subject) = subject {
+        return Ok(Some(subject.user.as_deref().unwrap_or_default().as_bytes()));
+    }
+    let Some(name) = &settings.trusted_user_header else { return Ok(None) };
+    let mut values = headers.get_all(name).iter();
+    let Some(value) = values.next() else { return Ok(Some(b"")) };
+    let user = value.as_bytes();
+    let good = (1..=LONGEST_USER).contains(&user.len()) && user.iter().all(u8::is_ascii_graphic);
+    if !good || values.next().is_some() {
+        return Err(Failure::new(
+            FailureKind::Unauthenticated,
+            "the user's name is not 1 to 256 visible characters, once",
+        ));
+    }
+    Ok(Some(user))
+}
+
+const LONGEST_USER: usize = 256;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -74,6 +103,28 @@ mod tests {
             ..holdfast_config::Config::default()
         };
         Settings::new(&config)
+    }
+
+    #[test]
+    fn a_token_names_the_user_and_no_header_beside_it_does() {
+        let mut settings = settings();
+        settings.trusted_user_header = Some(HeaderName::from_static("x-user"));
+        let mut fields = HeaderMap::new();
+        assert_eq!(user(&fields, &settings, None), Ok(Some(&b""[..])));
+        fields.insert("x-user", HeaderValue::from_static("bob"));
+        assert_eq!(user(&fields, &settings, None), Ok(Some(&b"bob"[..])));
+        let subject = |user: Option<&str>| Subject {
+            issuer: "https://issuer".into(),
+            tenant: TenantId::parse("acme").unwrap(),
+            user: user.map(Into::into),
+            plan: None,
+            device: None,
+            scopes: Box::default(),
+        };
+        assert_eq!(user(&fields, &settings, Some(&subject(Some("ann")))), Ok(Some(&b"ann"[..])));
+        assert_eq!(user(&fields, &settings, Some(&subject(None))), Ok(Some(&b""[..])));
+        fields.append("x-user", HeaderValue::from_static("eve"));
+        assert!(user(&fields, &settings, None).is_err());
     }
 
     fn headers(values: &[&[u8]]) -> HeaderMap {

@@ -15,6 +15,7 @@ use super::Table;
 use super::revision::Revisions;
 use crate::fleet::FleetChange;
 use crate::identity::Identities;
+use crate::limits::Kept;
 use crate::residency::Driver;
 use crate::settings::Settings;
 
@@ -40,7 +41,7 @@ pub(super) fn configuration(frame: &Frame, told: &holdfast_plane::Table) -> Resu
 
 /// A table, and what of the fleet is to be let go once it is in force. `also` is pinned beside the table's own pins.
 pub(super) fn whole(
-    driver: &Arc<Driver>,
+    (driver, kept): (&Arc<Driver>, &Arc<Kept>),
     config: Config,
     told: Arc<holdfast_plane::Table>,
     also: &Versions,
@@ -66,6 +67,7 @@ pub(super) fn whole(
         snapshot,
         pools,
         handover: Arc::default(),
+        limits: kept.table(&config),
         settings: Arc::new(Settings::new(&config).with_identity(identities.of(&config))),
         config: Arc::new(config),
         told,
@@ -96,6 +98,7 @@ pub(super) fn with_pins(
         snapshot,
         pools: old.pools.clone(),
         handover: old.handover.clone(),
+        limits: old.limits.clone(),
         settings: old.settings.clone(),
         config: old.config.clone(),
         told,

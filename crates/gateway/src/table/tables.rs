@@ -19,6 +19,7 @@ use super::local::{ConfigStatus, Failed, Offers};
 use super::revision::Revisions;
 use super::{Table, handover, wanted};
 use crate::identity::Identities;
+use crate::limits::Kept;
 use crate::residency::Driver;
 use crate::shadow::{ShadowReport, Shadows};
 
@@ -53,6 +54,8 @@ pub struct Tables {
     /// One table is built at a time.
     building: Mutex<()>,
     pub(super) driver: Arc<Driver>,
+    /// What was used of limits.
+    pub(crate) limits: Arc<Kept>,
     /// Traffic that is copied.
     pub(crate) shadows: Arc<Shadows>,
     metrics: Arc<GatewayMetrics>,
@@ -77,7 +80,9 @@ impl Tables {
         let offers = Offers::new(&config);
         let revisions = Revisions::default();
         let identities = Identities::new(driver.tasks().clone(), &metrics);
-        let (table, _) = build::whole(&driver, config, view.table.clone(), &Versions::new(), &revisions, &identities)?;
+        let limits = Arc::new(Kept::default());
+        let (table, _) =
+            build::whole((&driver, &limits), config, view.table.clone(), &Versions::new(), &revisions, &identities)?;
         let state = State {
             frame: Arc::new(frame),
             orders: view.orders.clone(),
@@ -93,6 +98,7 @@ impl Tables {
             building: Mutex::new(()),
             shadows: Arc::new(Shadows::new(driver.clone(), &metrics)),
             driver,
+            limits,
             metrics,
             reframed: Notify::new(),
             reached: watch::Sender::new(view.table.revision),
@@ -219,7 +225,8 @@ impl Tables {
         let also = self.state.lock().pinned.clone();
         let old = self.current.load_full();
         let held = self.driver.fleet.held();
-        let (mut table, change) = build::whole(&self.driver, config, told, &also, &self.revisions, &self.identities)?;
+        let (mut table, change) =
+            build::whole((&self.driver, &self.limits), config, told, &also, &self.revisions, &self.identities)?;
         table.handover = Arc::new(handover::between(&self.driver, &old, &table, &held));
         let change = handover::drain(&self.driver, &table, change);
         self.current.store(Arc::new(table));

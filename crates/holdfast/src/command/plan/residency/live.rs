@@ -28,6 +28,7 @@ async fn resources(admin: &Admin) -> Result<Resources, Failure> {
         (ResourceKind::Pool, "/v1/pools"),
         (ResourceKind::Model, "/v1/models"),
         (ResourceKind::Version, "/v1/versions"),
+        (ResourceKind::Plan, "/v1/plans"),
         (ResourceKind::Tenant, "/v1/tenants"),
         (ResourceKind::Pin, "/v1/pins"),
     ] {
