@@ -190,6 +190,15 @@ fn check_listen(checker: &mut Checker<'_, '_>, listen: &Listen) {
         let reason = format!("{admin} is not loopback, so callers must show a token; write {{ address, token_file }}");
         checker.fault(&admin_path, reason);
     }
+    let clients = listen.admin.tls.as_ref().is_some_and(|tls| tls.clients.is_some());
+    if clients && !checker.tree.has(&admin_path.field("tokens_file")) {
+        let reason = "needs a tokens_file beside it, which says whose each certificate is";
+        checker.fault(&admin_path.field("tls").field("clients"), reason);
+    }
+    let is_clear = listen.admin.tls.is_none() && !checker.tree.has(&admin_path.field("tls"));
+    if !admin.ip().to_canonical().is_loopback() && is_clear {
+        checker.warn(&admin_path, "is not loopback, and without tls tokens cross the network in clear");
+    }
     let is_same_ip = data.ip() == admin.ip() || data.ip().is_unspecified() || admin.ip().is_unspecified();
     if data.port() == admin.port() && data.port() != 0 && is_same_ip {
         checker.fault(&admin_path, format!("{admin} and the data listener {data} cannot both have this port"));

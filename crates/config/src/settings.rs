@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use holdfast_types::Bytes;
 
-use crate::compound::Optional;
+use crate::compound::{Optional, Required};
 use crate::kind::{Choice, Flag};
 use crate::limits::{AttemptLimits, ScopeLimits};
 use crate::number::{Count, Positive};
@@ -37,6 +37,20 @@ section! {
         token_file: Option<PathBuf> = None, Optional(PATH);
         /// A file with tokens of several callers, a line `NAME ROLE TOKEN` each; the roles are `viewer`, `operator` and `admin`.
         tokens_file: Option<PathBuf> = None, Optional(PATH);
+        /// TLS on the admin port. Left out: cleartext.
+        tls: Option<AdminTls> = None, Optional(form::<AdminTls>());
+    }
+}
+
+section! {
+    /// TLS of the admin port. The files are read anew when they change.
+    pub struct AdminTls {
+        /// The certificate chain in PEM, the own certificate first.
+        certificates: Option<PathBuf> = None, Required(PATH);
+        /// Its private key in PEM.
+        key: Option<PathBuf> = None, Required(PATH);
+        /// Who signs the certificates of callers, in PEM. Whose they are is said in `tokens_file`, by lines `NAME ROLE cert:cn=...` (or `dns=`, `uri=`, `email=`).
+        clients: Option<PathBuf> = None, Optional(PATH);
     }
 }
 

@@ -14,6 +14,7 @@
 )]
 
 pub mod certificates;
+pub mod cut;
 pub mod holdfast;
 pub mod http;
 pub mod jwks;
@@ -31,6 +32,7 @@ pub mod v2_stub;
 pub mod wait;
 
 pub use certificates::{Authority, Signed};
+pub use cut::Cut;
 pub use holdfast::Holdfast;
 pub use jwks::{Jwks, Signer};
 pub use metrics::Metrics;
