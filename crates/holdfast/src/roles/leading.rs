@@ -48,7 +48,7 @@ impl Plane for Leading {
         Box::pin(async move {
             if standing.changed().await.is_err() {
                 // Nobody says it any more.
-                std::future::pending().await
+                std::future::pending::<()>().await;
             }
         })
     }
