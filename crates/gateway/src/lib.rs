@@ -13,7 +13,9 @@ mod explain;
 mod fleet;
 mod golden;
 mod headers;
+mod identity;
 mod lease;
+mod limits;
 mod local;
 mod pause;
 mod probes;
@@ -35,6 +37,7 @@ mod worker;
 
 pub use admin::{Access, Also, Answer, problem};
 pub use admin_port::serve_admin;
+pub use limits::Measured;
 pub use local::Local;
 pub use probes::StoreProbe;
 pub use server::{Gateway, Options, ServeError, Stopped, serve, worker_count};

@@ -1,8 +1,9 @@
 //! What is known of one client connection while it lives: where in a request it is, since when, and how many requests are being answered.
 
+use std::any::Any;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -32,19 +33,8 @@ pub struct ConnState {
     blocked: AtomicBool,
     /// The client has left while a request of its was being answered and nobody read.
     gone: AtomicBool,
-}
-
-/// What use a connection makes of its place, the least first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Standing {
-    /// A head has begun and does not end.
-    HalfSent,
-    /// It has sent nothing.
-    Silent,
-    /// It is between two requests.
-    Between,
-    /// A request is read or answered.
-    Answered,
+    /// What who serves the connection keeps with it.
+    kept: OnceLock<Box<dyn Any + Send + Sync>>,
 }
 
 const NONE_REFUSED: u64 = u64::MAX;
@@ -66,6 +56,7 @@ impl Default for ConnState {
             writes: AtomicU64::new(0),
             blocked: AtomicBool::new(false),
             gone: AtomicBool::new(false),
+            kept: OnceLock::new(),
         }
     }
 }
@@ -95,22 +86,6 @@ impl ConnState {
         let since = self.origin + Duration::from_millis(self.since.load(Ordering::Relaxed));
         let reading_head = self.phase.load(Ordering::Relaxed) == Phase::Head as u8;
         Some(since + if reading_head { head } else { idle })
-    }
-
-    /// What use it makes of its place, and since when.
-    pub(crate) fn standing(&self) -> (Standing, Instant) {
-        let since = self.origin + Duration::from_millis(self.since.load(Ordering::Relaxed));
-        let phase = self.phase.load(Ordering::Relaxed);
-        let standing = if self.active() > 0 || phase == Phase::Body as u8 {
-            Standing::Answered
-        } else if phase == Phase::Head as u8 {
-            Standing::HalfSent
-        } else if self.begun.load(Ordering::Relaxed) == 0 {
-            Standing::Silent
-        } else {
-            Standing::Between
-        };
-        (standing, since)
     }
 
     pub(crate) fn is_reading_head(&self) -> bool {
@@ -192,6 +167,12 @@ impl ConnState {
 pub struct RequestGuard(Arc<ConnState>);
 
 impl RequestGuard {
+    /// What is kept with the connection: made at the first call, for each call of the same type. None: something of another type is kept.
+    #[must_use]
+    pub fn kept<T: Any + Default + Send + Sync>(&self) -> Option<&T> {
+        self.0.kept.get_or_init(|| Box::new(T::default())).downcast_ref()
+    }
+
     /// Notes that the client has given this request up before its answer.
     pub fn given_up(&self) {
         self.0.given_up.fetch_add(1, Ordering::Relaxed);

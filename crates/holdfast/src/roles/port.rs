@@ -10,24 +10,25 @@ use hyper::body::Incoming;
 use serde_json::json;
 
 use holdfast_gateway::{Access, Answer, problem, serve_admin};
+use holdfast_net::tls::Entrance;
 use holdfast_net::{Listener, Tasks};
 use holdfast_telemetry::Registry;
 
 use super::Board;
 
 /// Answers until the process ends.
-pub async fn listen(listener: Listener, board: Arc<Board>, access: Access, tasks: Tasks) {
+pub async fn listen(listener: Listener, entrance: Entrance, board: Arc<Board>, access: Access, tasks: Tasks) {
     let answer = move |request: Request<Incoming>| {
         let (board, access) = (board.clone(), access.clone());
         async move { route(&board, &access, request).await }
     };
-    serve_admin(listener, tasks, || (), answer).await;
+    serve_admin(listener, entrance, tasks, || (), answer).await;
 }
 
 async fn route(board: &Board, access: &Access, request: Request<Incoming>) -> Answer {
     let path = request.uri().path();
     let is_probe = matches!(path, "/livez" | "/healthz" | "/readyz");
-    if !is_probe && let Err(refused) = access(request.headers()) {
+    if !is_probe && let Err(refused) = access(request.headers(), request.extensions()) {
         return *refused;
     }
     if !is_probe && path != "/metrics" {
