@@ -194,7 +194,7 @@ async fn a_wrong_address_is_told_as_what_it_is() {
     for (admin, code, says) in [
         ("http://127.0.0.1:1", 1, "is it running"),
         ("127.0.0.1:7401", 2, "is not a URL"),
-        ("https://127.0.0.1:7401", 2, "is not a URL"),
+        ("https://127.0.0.1:7401", 2, "--ca-file"),
         ("http://127.0.0.1", 2, "is not a URL"),
         ("http://127.0.0.1:port", 2, "is not a URL"),
         ("http://[::1]:1", 1, "is it running"),
