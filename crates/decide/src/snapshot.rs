@@ -440,7 +440,8 @@ fn repin(tenant: &mut TenantEntry, model: u32, version: u32, _: u8) {
         slot.pinned = slot.version == version;
         slot.share = 0;
     }
-    slots.retain(|s| s.pinned || s.allowed);
+    // The tenant's other models keep their splits.
+    slots.retain(|s| s.pinned || s.allowed || s.share > 0);
     if !slots.iter().any(|s| s.pinned && s.model == model) {
         slots.push(Slot { model, version, pinned: true, allowed: false, share: 0, route: OnceLock::new() });
     }

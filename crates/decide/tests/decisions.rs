@@ -242,3 +242,18 @@ fn a_share_of_the_submissions_is_copied_always_the_same_ones() {
     let both = ids.iter().zip(&half).filter(|(id, copied)| **copied && elsewhere(id)).count();
     assert!(both.abs_diff(ids.len() / 4) < ids.len() / 40, "{both}");
 }
+
+#[test]
+fn a_pin_that_moves_leaves_the_splits_of_other_models_alone() {
+    let split = Split {
+        tenant: TenantId::parse("globex").unwrap(),
+        model: model("screen"),
+        version: version("3"),
+        percent: 20,
+    };
+    let table = table().with_splits(&[split]).unwrap();
+    let change = PinChange { tenant: TenantId::parse("globex").unwrap(), model: model("fraud"), version: version("1") };
+    let next = table.with_pins(Revision(8), &[change]).unwrap();
+    let splits = next.splits(next.tenant("globex").unwrap()).map(|(m, v, p)| (m.name.as_str(), v.version.as_str(), p));
+    assert_eq!(splits.collect::<Vec<_>>(), [("screen", "3", 20)]);
+}
