@@ -11,7 +11,7 @@ say = @printf '==> %s\n'
 
 .PHONY: help
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: rust ## Build the gateway and play the demonstration: model servers, a gateway, a version flip
@@ -55,6 +55,12 @@ docs: rust ## Build the API documentation and check the links of the Markdown fi
 .PHONY: bench
 bench: rust ## Measure latency and throughput of the released build on this machine
 	@scripts/bench/run.sh
+
+.PHONY: bench-control
+bench-control: rust test-tools ## Measure the control plane: a table of 100,000 tenants, one pin of it, a thousand pins at once
+	$(say) 'building holdfast and the measuring tool, optimised'
+	@$(CARGO) build $(LOCKED) --release -p holdfast --bin holdfast --example control_speed
+	@"$${CARGO_TARGET_DIR:-target}/release/examples/control_speed"
 
 .PHONY: counts
 counts: rust ## Count instructions per request and decision; UPDATE=1 makes them the ones to compare with

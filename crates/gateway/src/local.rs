@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 
 use holdfast_config::Frame;
 use holdfast_net::{DrainHandle, Tasks};
-use holdfast_plane::View;
+use holdfast_plane::{ControlEnd, View};
 use holdfast_telemetry::{AccessLog, AuditLog, GatewayMetrics};
 
 use crate::connection::serve_connection;
@@ -62,6 +62,14 @@ impl Local {
             attempts: crate::limits::AddressAttempts::default(),
         });
         Ok(Self { gateway, worker, _drain: drain_handle })
+    }
+
+    /// Follows a control plane; gives the holder of the table in force.
+    #[must_use]
+    pub fn follow(&self, control: ControlEnd) -> Arc<Tables> {
+        let tasks = Tasks::new(Handle::current());
+        self.gateway.tables.run(control, self.gateway.drain.clone(), &tasks);
+        self.gateway.tables.clone()
     }
 
     /// Serves a client's connection until it ends.

@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use holdfast_decide::{Route, Snapshot};
 use holdfast_placement::handover::{Leaver, leavers, serves};
 use holdfast_placement::residency::{ReplicaIx, VersionIx};
-use holdfast_plane::Orders;
 use holdfast_telemetry::Clock;
 use holdfast_types::{ModelName, Mono, PoolName, TenantId, Version};
 
@@ -179,15 +178,15 @@ pub(super) fn drain(driver: &Driver, table: &Table, mut change: FleetChange) -> 
     change
 }
 
-/// Ends what needs no former holder any more. `kept` is what was needed at the last look.
-pub(super) fn tend(driver: &Driver, table: &Table, orders: &Orders, kept: &mut Held) {
+/// Ends what needs no former holder any more. `kept` is what was needed at the last look; `want` says anew what should be warm.
+pub(super) fn tend(driver: &Driver, table: &Table, kept: &mut Held, want: impl FnOnce()) {
     table.handover.settle(driver, table);
     let needed = table.handover.needed(Clock::now());
     if needed == *kept {
         return;
     }
     *kept = needed;
-    let _ = wanted::update(driver, table, orders);
+    want();
     let over = driver.fleet.replicas().into_iter();
     let over = over.filter(|r| r.is_draining() && !kept.iter().any(|(needed, _)| *needed == r.ix));
     driver.retire(&FleetChange { removed: over.collect(), ..FleetChange::default() });

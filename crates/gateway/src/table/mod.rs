@@ -4,6 +4,7 @@
 //! table takes the old one's place by a pointer swap. ROUTE-1: an older revision is refused.
 
 mod build;
+mod counted;
 mod follow;
 mod handover;
 mod local;

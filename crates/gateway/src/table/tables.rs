@@ -15,6 +15,7 @@ use holdfast_telemetry::{Clock, GatewayMetrics};
 use holdfast_types::{ReplicaName, Revision};
 
 use super::build::{self, StartError, Versions};
+use super::counted::Counted;
 use super::local::{ConfigStatus, Failed, Offers};
 use super::revision::Revisions;
 use super::{Table, handover, wanted};
@@ -53,6 +54,8 @@ pub struct Tables {
     identities: Arc<Identities>,
     /// One table is built at a time.
     building: Mutex<()>,
+    /// What pins want, as of the last table.
+    pub(super) counted: Mutex<Option<Counted>>,
     pub(super) driver: Arc<Driver>,
     /// What was used of limits.
     pub(crate) limits: Arc<Kept>,
@@ -96,6 +99,7 @@ impl Tables {
             identities,
             state: Mutex::new(state),
             building: Mutex::new(()),
+            counted: Mutex::default(),
             shadows: Arc::new(Shadows::new(driver.clone(), &metrics)),
             driver,
             limits,
@@ -197,11 +201,14 @@ impl Tables {
         Err(refused.unwrap_or_else(|| format!("the table is not at revision {revision} yet")))
     }
 
-    fn install(&self, old: &Table, told: &Arc<holdfast_plane::Table>) -> Result<(), StartError> {
+    fn install(&self, old: &Arc<Table>, told: &Arc<holdfast_plane::Table>) -> Result<(), StartError> {
         let edits = old.told.entries.changes(&told.entries);
         if let Some(moved) = build::moved(old, &edits) {
-            let table = build::with_pins(old, told.clone(), &moved, &self.revisions)?;
-            self.current.store(Arc::new(table));
+            let table = Arc::new(build::with_pins(old, told.clone(), &moved, &self.revisions)?);
+            self.current.store(table.clone());
+            if let Some(counted) = &mut *self.counted.lock() {
+                counted.follow(old, &table, &moved);
+            }
             for PinChange { tenant, model, version } in &moved.pins {
                 tracing::info!(%tenant, %model, %version, revision = told.revision.0, "pin flipped");
             }
@@ -272,14 +279,23 @@ impl Tables {
     /// Ends hand-overs whose time is over or that are needed no more.
     pub(super) fn tend_handovers(&self, kept: &mut handover::Held) {
         let orders = self.state.lock().orders.clone();
-        handover::tend(&self.driver, &self.current.load_full(), &orders, kept);
+        let table = self.current.load_full();
+        handover::tend(&self.driver, &table, kept, || drop(self.want(&table, &orders)));
+    }
+
+    /// Says what should be warm, and gives what pins and orders name.
+    fn want(&self, table: &Arc<Table>, orders: &Orders) -> Versions {
+        let mut counted = self.counted.lock();
+        let kept = counted.take().filter(|counted| counted.holds(table));
+        let pins = counted.insert(kept.unwrap_or_else(|| Counted::of(table)));
+        wanted::update(&self.driver, table, orders, pins)
     }
 
     /// What follows from a new table or new orders: warm-up, metrics.
     pub(super) fn publish(&self) {
         let table = self.current.load_full();
         let orders = self.state.lock().orders.clone();
-        let pinned = wanted::update(&self.driver, &table, &orders);
+        let pinned = self.want(&table, &orders);
         let differs = std::mem::replace(&mut self.state.lock().pinned, pinned.clone()) != pinned;
         if differs {
             self.driver.pin(&|facts| pinned.contains(&(facts.model.clone(), facts.version.clone())));

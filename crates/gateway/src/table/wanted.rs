@@ -10,6 +10,7 @@ use holdfast_telemetry::Clock;
 
 use super::Table;
 use super::build::Versions;
+use super::counted::Counted;
 use crate::fleet::{Cell, Replica};
 use crate::residency::Driver;
 
@@ -41,9 +42,9 @@ pub(super) fn cells(driver: &Driver, table: &Table, route: &Route) -> Option<Vec
 }
 
 /// Tells the residency machine what should be warm, and gives all versions that a pin or an order names.
-pub(super) fn update(driver: &Driver, table: &Table, orders: &Orders) -> Versions {
+pub(super) fn update(driver: &Driver, table: &Table, orders: &Orders, pins: &mut Counted) -> Versions {
     let mut wanted = Wanted::default();
-    let mut pinned = Versions::new();
+    let mut pinned = pins.pinned();
     for replica in driver.fleet.replicas() {
         wanted.0.entry(replica.ix).or_default();
     }
@@ -51,16 +52,8 @@ pub(super) fn update(driver: &Driver, table: &Table, orders: &Orders) -> Version
     for (replica, version) in table.handover.needed(Clock::now()) {
         kept.entry(replica).or_default().push(version);
     }
-    for tenant in table.snapshot.tenants() {
-        let splits = table.snapshot.splits(tenant).map(|(model, version, _)| (model, version));
-        for (model, pin) in table.snapshot.pins(tenant).chain(splits) {
-            let route = table.snapshot.route_for(tenant, model, pin);
-            let Some(version) = version_of(table, &route) else { continue };
-            for replica in subset(table, &route) {
-                wanted.add(replica.ix, version, Turn::Pinned);
-            }
-            pinned.insert((model.name.clone(), pin.version.clone()));
-        }
+    for (replica, version) in pins.wanted() {
+        wanted.add(replica, version, Turn::Pinned);
     }
     for want in orders.wants.iter() {
         if let Some((replica, version)) = numbers(table, want) {
@@ -69,12 +62,19 @@ pub(super) fn update(driver: &Driver, table: &Table, orders: &Orders) -> Version
         }
     }
     pinned.extend(orders.pending.iter().map(|pin| (pin.model.clone(), pin.to.clone())));
-    let set = |(replica, versions): (_, BTreeMap<_, _>)| Event::SetWanted {
-        replica,
-        versions: versions.into_iter().collect(),
-    };
-    let keep = |(replica, versions)| Event::SetKept { replica, versions };
-    driver.apply_all(kept.into_iter().map(keep).chain(wanted.0.into_iter().map(set)));
+    let (mut keep, mut set) = (Vec::new(), Vec::new());
+    for (replica, versions) in wanted.0 {
+        let kept = kept.remove(&replica).unwrap_or_default();
+        // The machine looks at everything after each event, and one pin that moves seldom changes what any replica should hold.
+        if pins.says_anew(replica, &versions, &kept) {
+            keep.push(Event::SetKept { replica, versions: kept });
+            set.push(Event::SetWanted { replica, versions: versions.into_iter().collect() });
+        }
+    }
+    keep.extend(kept.into_iter().map(|(replica, versions)| Event::SetKept { replica, versions }));
+    if !keep.is_empty() || !set.is_empty() {
+        driver.apply_all(keep.into_iter().chain(set));
+    }
     pinned
 }
 
