@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Installs MLServer and Triton's client into .venv-mlserver, and trains the models of the end-to-end tests there.
+# Installs MLServer, Triton's client and Schemathesis into .venv-mlserver, and trains the models of the end-to-end tests there.
 # Does nothing when what is there was made from the same requirements and the same training script.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 venv=${HOLDFAST_MLSERVER_VENV:-.venv-mlserver}
 requirements=scripts/requirements-test.txt
+tools=scripts/requirements-tools.txt
 training=scripts/train_digits.py
 
 # A Python that MLServer 1.7 supports, with the parts that make a virtual environment.
@@ -35,6 +36,14 @@ if stale "$venv/requirements.stamp" "$wanted"; then
     "$python" -m venv "$venv"
     "$venv/bin/pip" install --quiet --disable-pip-version-check --requirement "$requirements"
     echo "$wanted" > "$venv/requirements.stamp"
+fi
+
+# Tools that need nothing else than what MLServer needs: they are added to what is there.
+wanted=$(hash_of "$requirements" "$tools")
+if stale "$venv/tools.stamp" "$wanted"; then
+    echo "==> Schemathesis: installing into $venv (about 20 MB)"
+    "$venv/bin/pip" install --quiet --disable-pip-version-check --requirement "$tools"
+    echo "$wanted" > "$venv/tools.stamp"
 fi
 
 wanted=$(hash_of "$requirements" "$training")

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
+use http::header::{ALLOW, CONTENT_TYPE};
 use http::{Extensions, HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
@@ -68,7 +68,7 @@ async fn route(gateway: &Arc<Gateway>, access: &Access, also: Option<Also>, requ
         return *refused;
     }
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        return problem(StatusCode::METHOD_NOT_ALLOWED, "this resource is read only");
+        return not_allowed("GET, HEAD", "this resource is read only");
     }
     let query = Query(request.uri().query().unwrap_or(""));
     match path {
@@ -121,6 +121,14 @@ pub fn problem(status: StatusCode, detail: &str) -> Answer {
     let body = json!({ "type": "about:blank", "title": title, "status": status.as_u16(), "detail": detail });
     let mut answer = json_answer(status, body.to_string());
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+    answer
+}
+
+/// 405, with the methods that are allowed (RFC 9110, section 15.5.6).
+#[must_use]
+pub fn not_allowed(methods: &'static str, detail: &str) -> Answer {
+    let mut answer = problem(StatusCode::METHOD_NOT_ALLOWED, detail);
+    answer.headers_mut().insert(ALLOW, HeaderValue::from_static(methods));
     answer
 }
 

@@ -35,7 +35,7 @@ mod until;
 mod upstream_body;
 mod worker;
 
-pub use admin::{Access, Also, Answer, problem};
+pub use admin::{Access, Also, Answer, not_allowed, problem};
 pub use admin_port::serve_admin;
 pub use limits::Measured;
 pub use local::Local;

@@ -95,6 +95,20 @@ pub fn venv() -> PathBuf {
     })
 }
 
+/// A program of the virtual environment.
+///
+/// # Panics
+/// When it is not there.
+#[must_use]
+pub fn tool(name: &str) -> PathBuf {
+    let found = match std::env::var_os(VARIABLE) {
+        Some(path) => Some(PathBuf::from(path)),
+        None => upward(FOLDER),
+    };
+    let found = found.map(|venv| venv.join("bin").join(name)).filter(|tool| tool.is_file());
+    found.unwrap_or_else(|| panic!("{name} is not installed: `make test` installs it into {FOLDER}"))
+}
+
 /// The folder with the trained models `digits-1` to `digits-4`.
 ///
 /// # Panics

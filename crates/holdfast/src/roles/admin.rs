@@ -7,7 +7,7 @@ use http::{Extensions, HeaderMap, Method, StatusCode};
 
 use holdfast_control::api::{Api, Caller, Door, Driven, Problem, Role};
 use holdfast_control::backup::Backups;
-use holdfast_gateway::{Access, Also, Answer, problem};
+use holdfast_gateway::{Access, Also, Answer, not_allowed, problem};
 use holdfast_net::tls::Peer;
 use holdfast_telemetry::Clock;
 
@@ -57,7 +57,7 @@ pub fn resources(door: &Arc<Door>, both: &Both, state: &Path) -> Also {
 /// `POST /v1/backup`. It holds everything, so it is for who may do everything.
 async fn backup(caller: &Caller, method: &Method, backups: &Arc<Backups>) -> Answer {
     if *method != Method::POST {
-        return problem(StatusCode::METHOD_NOT_ALLOWED, "a backup is taken by POST");
+        return not_allowed("POST", "a backup is taken by POST");
     }
     if caller.role < Role::Admin {
         return problem(StatusCode::FORBIDDEN, "a backup needs the role admin");

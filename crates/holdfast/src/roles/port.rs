@@ -9,7 +9,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use serde_json::json;
 
-use holdfast_gateway::{Access, Answer, problem, serve_admin};
+use holdfast_gateway::{Access, Answer, not_allowed, problem, serve_admin};
 use holdfast_net::tls::Entrance;
 use holdfast_net::{Listener, Tasks};
 use holdfast_telemetry::Registry;
@@ -38,7 +38,7 @@ async fn route(board: &Board, access: &Access, request: Request<Incoming>) -> An
         };
     }
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        return problem(StatusCode::METHOD_NOT_ALLOWED, "this resource is read only");
+        return not_allowed("GET, HEAD", "this resource is read only");
     }
     match path {
         "/readyz" => {
