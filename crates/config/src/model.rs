@@ -104,6 +104,13 @@ impl Config {
         }
     }
 
+    /// Where receipts are on disk.
+    #[must_use]
+    pub fn receipts_folder(&self) -> PathBuf {
+        let disk = self.receipts.disk.as_ref().and_then(|disk| disk.folder.clone());
+        disk.unwrap_or_else(|| self.state.join("receipts"))
+    }
+
     /// Where the audit log is.
     #[must_use]
     pub fn audit_folder(&self) -> PathBuf {

@@ -189,6 +189,22 @@ section! {
     pub struct Receipts {
         /// How many are kept in all, in equal parts for the workers, at about 700 bytes each. Zero: none.
         keep: u32 = 10_000, Count { least: 0, most: 1_000_000 };
+        /// Keeps all of them on disk as well. Left out: in memory only.
+        disk: Option<ReceiptsDisk> = None, Optional(form::<ReceiptsDisk>());
+    }
+}
+
+section! {
+    /// Receipts on disk: for longer, and over restarts.
+    pub struct ReceiptsDisk {
+        /// Where its files are, for this gateway alone. Left out: the folder `receipts` in `state`.
+        folder: Option<PathBuf> = None, Optional(PATH);
+        /// Most bytes of all files: over it the oldest are removed. A receipt has about 1 KiB.
+        max_size: Bytes = Bytes(256 * MIB), size(MIB, TIB);
+        /// How long they are kept, if there is room.
+        retention: Duration = secs(7 * DAY / 1_000), millis_to(60_000, 3_650 * DAY);
+        /// Most receipts that wait to be written. One that finds no place is lost and counted.
+        queue: u32 = 4_096, Count { least: 1, most: 1_000_000 };
     }
 }
 

@@ -86,7 +86,7 @@ async fn route(gateway: &Arc<Gateway>, access: &Access, also: Option<Also>, requ
         "/v1/explain" => explain(gateway, &query),
         "/v1/receipts" => receipts_page(gateway, &query),
         _ => match path.strip_prefix("/v1/receipts/") {
-            Some(id) => receipt(gateway, id),
+            Some(id) => receipt(gateway, id).await,
             None => problem(StatusCode::NOT_FOUND, "there is nothing at this path"),
         },
     }
@@ -275,8 +275,15 @@ fn receipts_page(gateway: &Gateway, query: &Query<'_>) -> Answer {
     json_answer(StatusCode::OK, receipts::list(&gateway.receipts, query.get("tenant").as_deref(), limit).to_string())
 }
 
-fn receipt(gateway: &Gateway, id: &str) -> Answer {
-    match receipts::one(&gateway.receipts, id) {
+async fn receipt(gateway: &Gateway, id: &str) -> Answer {
+    let mut told = receipts::one(&gateway.receipts, id);
+    if told.is_none()
+        && let Some(disk) = gateway.receipts.disk().cloned()
+    {
+        let id = if id.contains('%') { percent_decoded(id) } else { id.to_owned() };
+        told = tokio::task::spawn_blocking(move || disk.find(&id)).await.unwrap_or_default();
+    }
+    match told {
         Some(told) => json_answer(StatusCode::OK, told.to_string()),
         None => problem(
             StatusCode::NOT_FOUND,

@@ -22,7 +22,7 @@ use crate::admin;
 use crate::connection::raw_answer;
 use crate::limits::AddressAttempts;
 use crate::probes::StoreProbe;
-use crate::receipts::Receipts;
+use crate::receipts::{Disk, Receipts};
 use crate::residency::Driver;
 use crate::stage::blame::Blame;
 use crate::standing::Standing;
@@ -71,6 +71,8 @@ pub struct Options {
     pub access: AccessLog,
     /// The audit log.
     pub audit: AuditLog,
+    /// Where receipts are kept on disk, if they are.
+    pub receipts: Option<Arc<Disk>>,
     /// TLS on the admin port, if there is any.
     pub admin_entrance: Entrance,
     /// Whom the admin port lets in.
@@ -123,6 +125,7 @@ pub async fn serve(
         metrics,
         access,
         audit,
+        receipts: on_disk,
         admin_entrance: entrance,
         access_to_admin,
         also: resources,
@@ -139,7 +142,7 @@ pub async fn serve(
     let driver = Driver::new(workers.iter().map(|w| w.tasks().clone()).collect(), control.clone(), metrics.clone());
     driver.run();
     let drain_time = config.timeouts.drain;
-    let receipts = Receipts::new(config.receipts.keep as usize, count);
+    let receipts = Receipts::new(config.receipts.keep as usize, count).with_disk(on_disk);
     let first = link.view.borrow().clone();
     let tables = Tables::start(&first, frame, driver.clone(), metrics.clone())?;
     tables.run(link, drain.clone(), &control);

@@ -204,3 +204,63 @@ async fn only_the_last_are_kept_and_probes_are_none() {
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("no receipt"), "{output:?}");
 }
+
+#[tokio::test]
+async fn what_is_kept_on_disk_is_found_after_a_restart() {
+    let mut fleet = fleet(&[], |config| config["receipts"] = json!({"keep": 10, "disk": {"max_size": "2MiB"}})).await;
+    let answer = fleet.infer("acme").await.expect(200);
+    let refused = fleet.gateway.infer("nobody", INFER, &probe()).await;
+    let told = receipt(&fleet, &answer).await;
+    let told_refused = receipt(&fleet, &refused).await;
+    // So many others that the ring has neither any more.
+    for _ in 0..40 {
+        fleet.infer("acme").await.expect(200);
+    }
+    let kept = receipt(&fleet, &answer).await;
+    assert_has(
+        &kept,
+        &json!({"tenant": "acme", "version": "1", "status": 200, "subset": told["subset"], "stages": told["stages"]}),
+    );
+    // In order, and then killed: what was written is there.
+    fleet.gateway.proc.sigterm();
+    assert!(fleet.gateway.proc.wait_exit(PATIENCE).await.success());
+    fleet.gateway.restart().await;
+    fleet.gateway.proc.kill9();
+    fleet.gateway.restart().await;
+    for (answer, told) in [(&answer, &told), (&refused, &told_refused)] {
+        let id = answer.header("x-holdfast-request-id");
+        let mut found = fleet.gateway.cli_json(&["receipt", id]).await;
+        found["time"] = told["time"].clone();
+        assert_eq!(found, *told);
+    }
+    let lost = fleet.gateway.metrics().await.value("holdfast_receipts_lost_total", &[]);
+    assert_eq!(lost, Some(0.0));
+    let unknown = fleet.gateway.admin.get("/v1/receipts/nobody-has-this", &[]).await;
+    assert_eq!(unknown.status, 404);
+}
+
+#[tokio::test]
+async fn a_disk_that_takes_no_receipts_costs_no_request() {
+    let fleet = fleet(&[], |config| config["receipts"] = json!({"disk": {}})).await;
+    fleet.infer("acme").await.expect(200);
+    // As a full disk: no file of this process may grow.
+    fleet.gateway.proc.limit_files(Some(0));
+    let lost = async || fleet.gateway.metrics().await.value("holdfast_receipts_lost_total", &[]).unwrap_or_default();
+    eventually("receipts to be lost, and counted", PATIENCE, async || {
+        let answer = fleet.infer("acme").await;
+        assert_eq!(answer.status, 200);
+        (lost().await > 0.0).then_some(())
+    })
+    .await;
+    fleet.gateway.proc.limit_files(None);
+    let (folder, mut asked) = (fleet.gateway.state_path().join("receipts"), Vec::new());
+    eventually("receipts to be written again", PATIENCE, async || {
+        let answer = fleet.infer("acme").await.expect(200);
+        asked.push(answer.header("x-holdfast-request-id").to_owned());
+        let files =
+            std::fs::read_dir(&folder).unwrap().map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap());
+        let written: String = files.collect();
+        asked.iter().any(|id| written.contains(id)).then_some(())
+    })
+    .await;
+}

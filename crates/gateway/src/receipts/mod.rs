@@ -1,9 +1,11 @@
-//! Receipts: for each of the last requests the whole decision, to be looked at over the admin port. In memory only, a fixed number of them.
+//! Receipts: for each of the last requests the whole decision, to be looked at over the admin port. A fixed number of them in memory; more, and over
+//! restarts, on disk, where that is asked for (`disk`).
 //!
 //! What happens on the way is noted in a journal that the request owns (`journal`). When the request ends it goes, with the facts that the access record
 //! has too, into the ring of the worker that served it (`store`), whose lock nobody else takes but who asks for a receipt. It becomes words only
 //! when it is asked for (`show`). No payload, header value or query is in it; of texts of model servers there are none.
 
+mod disk;
 mod journal;
 mod packed;
 mod show;
@@ -17,6 +19,7 @@ use holdfast_identity::Subject;
 use holdfast_telemetry::Outcome;
 use holdfast_types::{ModelName, Mono, PoolName, ReplicaName, Revision, TenantId, Version};
 
+pub use disk::{Disk, DiskOptions};
 pub use journal::Journal;
 pub use show::{list, one};
 pub use store::Receipts;

@@ -29,7 +29,7 @@ pub fn list(receipts: &Receipts, tenant: Option<&str>, limit: Option<usize>) -> 
     json!({ "receipts": newest.iter().map(|receipt| told(receipt, wall)).collect::<Vec<_>>() })
 }
 
-fn told(receipt: &Receipt, wall: Wall) -> Value {
+pub(super) fn told(receipt: &Receipt, wall: Wall) -> Value {
     let (outcome, journal) = (&receipt.outcome, &receipt.journal);
     let mut out = Map::new();
     let mut put = |name: &str, value: Value| drop((!value.is_null()).then(|| out.insert(name.to_owned(), value)));

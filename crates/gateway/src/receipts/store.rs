@@ -1,10 +1,12 @@
 //! The last receipts, in a ring for each worker. A worker takes the lock of its own ring only, which nobody contends for but who looks something up, and
 //! who does that looks at some hundred receipts at a time.
 
+use std::sync::Arc;
+
 use parking_lot::Mutex;
 
-use super::Receipt;
 use super::packed::Packed;
+use super::{Disk, Receipt};
 
 /// How many receipts are looked at under one hold of a ring's lock: some ten microseconds.
 const LOOK: usize = 256;
@@ -15,6 +17,8 @@ pub struct Receipts {
     rings: Box<[Ring]>,
     /// The most receipts of one ring.
     each: usize,
+    /// Keeps them on disk too, if that is asked for.
+    disk: Option<Arc<Disk>>,
 }
 
 /// On cache lines of its own.
@@ -62,17 +66,33 @@ impl Receipts {
     pub fn new(keep: usize, workers: usize) -> Self {
         let workers = if keep == 0 { 0 } else { workers.max(1) };
         let rings = std::iter::repeat_with(Ring::default).take(workers).collect();
-        Self { rings, each: keep.div_ceil(workers.max(1)) }
+        Self { rings, each: keep.div_ceil(workers.max(1)), disk: None }
     }
 
     /// Whether any are kept: ask before something is noted.
     #[must_use]
     pub fn is_on(&self) -> bool {
-        !self.rings.is_empty()
+        !self.rings.is_empty() || self.disk.is_some()
+    }
+
+    /// The same, with all of them on disk as well.
+    #[must_use]
+    pub fn with_disk(mut self, disk: Option<Arc<Disk>>) -> Self {
+        self.disk = disk;
+        self
+    }
+
+    /// Where they are kept on disk, if they are.
+    #[must_use]
+    pub const fn disk(&self) -> Option<&Arc<Disk>> {
+        self.disk.as_ref()
     }
 
     /// Keeps one, in the ring of this thread.
     pub fn put(&self, receipt: Receipt) {
+        if let Some(disk) = &self.disk {
+            disk.offer(&receipt);
+        }
         let Some(Ring(ring)) = self.rings.get(holdfast_telemetry::part() % self.rings.len().max(1)) else { return };
         let receipt = Packed::new(receipt);
         let oldest = ring.lock().put(receipt, self.each);
@@ -119,7 +139,7 @@ impl Receipts {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
     use std::time::Duration;
@@ -127,7 +147,7 @@ mod tests {
     use holdfast_telemetry::{Endpoint, Outcome, Timing, use_part};
     use holdfast_types::Mono;
 
-    fn receipt(number: u64) -> Receipt {
+    pub(in crate::receipts) fn receipt(number: u64) -> Receipt {
         let at = Mono::ZERO.after(Duration::from_millis(number));
         Receipt {
             id: number.to_string().into(),

@@ -8,7 +8,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use holdfast_config::{AccessLog as AccessChoice, Config, Log, LogFormat as Format, LogLevel as Level, Role};
 use holdfast_control::api::{Door, Tokens};
-use holdfast_gateway::{Gateway, Options, Stopped, serve, worker_count};
+use holdfast_gateway::{Disk, DiskOptions, Gateway, Options, Stopped, serve, worker_count};
 use holdfast_net::tls::Entrance;
 use holdfast_telemetry::{
     AccessLog, AccessOptions, AccessPolicy, AccessSink, AccessWriter, AuditLog, AuditOptions, AuditWriter,
@@ -53,9 +53,15 @@ pub fn run(args: &ServeArgs, role: Role) -> Result<(), Failure> {
     );
     let (access, writer) = start_access(&config, &metrics)?;
     let (audit, audit_writer) = start_audit(&config, &metrics)?;
+    let receipts = start_receipts(&config, &metrics)?;
     let door = door(&config)?;
-    let stopped = run_to_end(2, drive(path.to_owned(), watch, read, Parts { config, metrics, access, audit, door }));
+    let kept = receipts.clone();
+    let parts = Parts { config, metrics, access, audit, receipts, door };
+    let stopped = run_to_end(2, drive(path.to_owned(), watch, read, parts));
     flush(writer, audit_writer, matches!(stopped, Ok(Stopped::Drained)));
+    if kept.is_some_and(|kept| !kept.flush(FLUSH)) {
+        output::complain("the last receipts could not be written in time");
+    }
     match stopped? {
         Stopped::Drained => Ok(()),
         Stopped::TimedOut => Err(Failure::failed("stopped with requests unfinished: the drain's time was over")),
@@ -68,6 +74,7 @@ struct Parts {
     metrics: Arc<GatewayMetrics>,
     access: AccessLog,
     audit: AuditLog,
+    receipts: Option<Arc<Disk>>,
     door: Arc<Door>,
 }
 
@@ -81,7 +88,7 @@ async fn drive(path: PathBuf, watch: Watch, read: Read, parts: Parts) -> Result<
     let frame = read.frame.clone();
     let role = read.split.loaded.config.role();
     let (planes, control) = roles::open(read).await?;
-    let Parts { config, metrics, access, audit, door } = parts;
+    let Parts { config, metrics, access, audit, receipts, door } = parts;
     let entrance = entrance(&config)?;
     let scheme = if entrance.certificates().is_some() { "https" } else { "http" };
     let ready = move |data, admin| {
@@ -98,6 +105,7 @@ async fn drive(path: PathBuf, watch: Watch, read: Read, parts: Parts) -> Result<
         metrics,
         access,
         audit,
+        receipts,
         admin_entrance: entrance.clone(),
         access_to_admin: roles::access(&door),
         also: planes.also(&door, &state),
@@ -187,6 +195,24 @@ fn start_audit(config: &Config, metrics: &GatewayMetrics) -> Result<(AuditLog, A
     };
     AuditLog::start(options, metrics.audit.clone())
         .map_err(|e| Failure::failed(format!("the audit log cannot be started: {e}")))
+}
+
+fn start_receipts(config: &Config, metrics: &GatewayMetrics) -> Result<Option<Arc<Disk>>, Failure> {
+    let Some(disk) = &config.receipts.disk else { return Ok(None) };
+    let options = DiskOptions {
+        folder: config.receipts_folder(),
+        max_size: disk.max_size.0,
+        retention: disk.retention,
+        queue: disk.queue as usize,
+    };
+    let lost = metrics.registry().counter(
+        "holdfast_receipts_lost_total",
+        "Receipts that are not on disk: the queue was full, or they could not be written.",
+    );
+    let folder = options.folder.display().to_string();
+    let disk =
+        Disk::open(options, lost).map_err(|e| Failure::failed(format!("receipts cannot be kept in {folder}: {e}")))?;
+    Ok(Some(Arc::new(disk)))
 }
 
 pub(super) fn entrance(config: &Config) -> Result<Entrance, Failure> {
