@@ -9,4 +9,7 @@ mod gateway;
 mod kills;
 mod leaders;
 mod many;
+mod seeds;
 mod support;
+#[path = "../common/unsteady.rs"]
+mod unsteady;
