@@ -9,6 +9,7 @@ mod gateway;
 mod kills;
 mod leaders;
 mod many;
+mod rooms;
 mod seeds;
 mod support;
 #[path = "../common/unsteady.rs"]
