@@ -17,6 +17,7 @@ mod identity;
 mod lease;
 mod limits;
 mod local;
+mod parts;
 mod pause;
 mod probes;
 mod random;

@@ -9,8 +9,8 @@ use std::fmt;
 use holdfast_types::{Invariant, Mono};
 
 use crate::residency::{
-    Effect, Event, Mode, Op, Outcome, Proof, ReplicaIx, ReplicaSpec, Residency, ServerIx, Settings, Usage, VersionIx,
-    VersionSpec, WaiterId,
+    Effect, Event, Mode, Op, Outcome, Proof, ReplicaIx, ReplicaSpec, Residency, ServerIx, Settings, Turn, Usage,
+    VersionIx, VersionSpec, WaiterId,
 };
 
 /// A promise that was broken.
@@ -76,6 +76,8 @@ pub struct Witness {
     /// Where a request or a wanted set ever asked for a version.
     asked: BTreeSet<Pair>,
     loads: Vec<Load>,
+    /// The places of what pins are on their way to, on each replica.
+    coming: BTreeMap<ReplicaIx, BTreeMap<VersionIx, u32>>,
     /// Loads of names that no version has.
     strange: BTreeMap<ReplicaIx, u32>,
     verifications: BTreeMap<Op, Pair>,
@@ -99,6 +101,7 @@ impl Witness {
             waiters: BTreeMap::new(),
             asked: BTreeSet::new(),
             loads: Vec::new(),
+            coming: BTreeMap::new(),
             strange: BTreeMap::new(),
             verifications: BTreeMap::new(),
             wrong: BTreeSet::new(),
@@ -141,7 +144,14 @@ impl Witness {
             }
             Event::SetVersion { version, spec } => drop(self.versions.insert(*version, spec.clone())),
             Event::RemoveVersion { version } => drop(self.versions.remove(version)),
-            Event::SetWanted { replica, versions } => self.asked.extend(versions.iter().map(|(v, _)| (*replica, *v))),
+            Event::SetWanted { replica, versions } => {
+                self.asked.extend(versions.iter().map(|(v, _)| (*replica, *v)));
+                let place = |(version, turn): &(VersionIx, Turn)| match turn {
+                    Turn::Coming(place) => Some((*version, *place)),
+                    Turn::Pinned | Turn::Retained => None,
+                };
+                self.coming.insert(*replica, versions.iter().filter_map(place).collect());
+            }
             Event::Want { waiter, version, candidates, deadline } => {
                 self.asked.extend(candidates.iter().map(|r| (*r, *version)));
                 let new = Waiter { version: *version, candidates: candidates.clone(), deadline: *deadline };
@@ -301,7 +311,15 @@ impl Witness {
         let pinned = self.versions.get(&version).is_some_and(|s| s.pinned);
         let others = after.holders(version).any(|r| r != replica);
         let what = || format!("the last holder {replica:?} of the pinned {version:?} unloads it");
-        hold(!(guaranteed && pinned) || others || !self.may_hold(pair), Invariant::Load2, what)
+        let kept = guaranteed && pinned && !self.gives_way(pair);
+        hold(!kept || others || !self.may_hold(pair), Invariant::Load2, what)
+    }
+
+    /// It is in no pin in force yet, and one that comes before it is to be loaded on the replica.
+    fn gives_way(&self, (replica, version): Pair) -> bool {
+        let coming = self.coming.get(&replica);
+        let place = coming.and_then(|all| all.get(&version)).copied().unwrap_or_default();
+        place > 0 && coming.is_some_and(|all| all.values().any(|other| *other < place))
     }
 
     /// A copy that was never shown serves nobody, so it is no holder.

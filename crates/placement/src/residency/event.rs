@@ -157,8 +157,9 @@ pub struct Strange {
 pub enum Turn {
     /// Requests are judged by it now.
     Pinned,
-    /// A pin is on its way to it.
-    Coming,
+    /// A pin is on its way to it, and this is its place among those that come. A lower place takes the room of a higher one, and never the other way
+    /// round, so that two that each hold the other's last room cannot wait for one another. 0: it gives its room to none of them.
+    Coming(u32),
     /// It is kept at hand, for a way back.
     Retained,
 }
