@@ -10,6 +10,7 @@
 //! | [`exact`] | billing-grade quotas, and metering |
 //! | [`plan`] | which limits a tenant and its users have |
 //! | [`lease`] | one limit over many gateways |
+//! | [`fair`] | who is next, where more wait than can be served |
 //! | [`replay`] | what a limit would have refused of traffic that is known |
 //! | [`shares`] | floors of a shared capacity by weight, and who is lent what is idle |
 //! | [`rate1`] | the promise RATE-1 as a predicate |
@@ -19,6 +20,7 @@
 pub mod bucket;
 pub mod caps;
 pub mod exact;
+pub mod fair;
 pub mod lease;
 pub mod limit;
 pub mod plan;
