@@ -35,6 +35,7 @@ mod worker;
 pub use admin::{Access, Also, Answer, problem};
 pub use local::Local;
 pub use probes::StoreProbe;
+pub use residency::{Afar, Call, Company, Driver, Others};
 pub use server::{Gateway, Options, ServeError, Stopped, serve, worker_count};
 pub use shadow::{Difference, Kind, Magnitude, Noted, ShadowReport};
 pub use standing::Standing;

@@ -21,7 +21,7 @@ use crate::admin;
 use crate::connection::raw_answer;
 use crate::probes::StoreProbe;
 use crate::receipts::Receipts;
-use crate::residency::Driver;
+use crate::residency::{Company, Driver};
 use crate::stage::blame::Blame;
 use crate::standing::Standing;
 use crate::table::{StartError, Tables};
@@ -73,6 +73,8 @@ pub struct Options {
     pub also: Option<admin::Also>,
     /// Tells how the store of the control plane does, where there is one in this process.
     pub store: Option<StoreProbe>,
+    /// Where this gateway is one of several: it starts no load before it has a lease.
+    pub company: Option<Arc<Company>>,
     /// Told the bound addresses once requests are accepted: data, admin.
     pub ready: Box<dyn FnOnce(SocketAddr, SocketAddr) + Send>,
 }
@@ -120,6 +122,7 @@ pub async fn serve(
         access_to_admin,
         also: resources,
         store,
+        company,
         ready,
     } = options;
     let count = worker_count(&config);
@@ -130,6 +133,9 @@ pub async fn serve(
         bind(config.listen.admin.address).map_err(|e| ServeError::Listen(config.listen.admin.address, e))?;
     let (drain_handle, drain) = DrainHandle::new();
     let driver = Driver::new(workers.iter().map(|w| w.tasks().clone()).collect(), control.clone(), metrics.clone());
+    if let Some(company) = company {
+        driver.join(company);
+    }
     driver.run();
     let drain_time = config.timeouts.drain;
     let receipts = Receipts::new(config.receipts.keep as usize, count);

@@ -30,12 +30,31 @@ pub struct Shape {
     pub load: &'static str,
 }
 
+/// What else is otherwise than in most tests.
+pub struct More {
+    pub servers: usize,
+    pub versions: usize,
+    /// Flags of the model servers.
+    pub flags: &'static [&'static str],
+    /// Changes a control plane's configuration.
+    pub control: fn(&mut Value),
+    /// Whether gateways reach one another.
+    pub peers: bool,
+}
+
+impl Default for More {
+    fn default() -> Self {
+        Self { servers: 2, versions: VERSIONS, flags: &[], control: |_| (), peers: true }
+    }
+}
+
 /// The whole fleet. Gateways go first, the store last.
 pub struct Roles {
     pub gateways: Vec<Member>,
     pub controls: Vec<Member>,
     pub servers: Vec<ModelServer>,
     pub postgres: PostgresServer,
+    more: More,
     _repository: TempDir,
 }
 
@@ -54,13 +73,20 @@ pub struct Member {
 impl Roles {
     /// Starts everything, and waits until all of it is ready.
     pub async fn start(shape: Shape) -> Self {
-        let repository = samples(Layout::Names, VERSIONS);
+        Self::start_with(shape, More::default()).await
+    }
+
+    /// The same, of another kind.
+    pub async fn start_with(shape: Shape, more: More) -> Self {
+        let repository = samples(Layout::Names, more.versions);
         let mut servers = Vec::new();
-        for _ in 0..2 {
-            servers.push(server(&repository, &["--load-time", shape.load]).await);
+        let flags: Vec<&str> = ["--load-time", shape.load].iter().chain(more.flags).copied().collect();
+        for _ in 0..more.servers {
+            servers.push(server(&repository, &flags).await);
         }
         let postgres = PostgresServer::start().await;
-        let mut fleet = Self { gateways: Vec::new(), controls: Vec::new(), servers, postgres, _repository: repository };
+        let mut fleet =
+            Self { gateways: Vec::new(), controls: Vec::new(), servers, postgres, more, _repository: repository };
         for _ in 0..shape.controls {
             let control = fleet.control();
             control.wait_ready().await;
@@ -78,7 +104,8 @@ impl Roles {
         let (dir, links) = (TempDir::new(), free_port());
         let urls: Vec<String> = self.servers.iter().map(ModelServer::url).collect();
         let tenants = json!([{"name": "acme", "subset": 2, "pins": {"screen": "1"}}]);
-        let mut content = config(&urls, VERSIONS, tenants);
+        let mut content = config(&urls, self.more.versions, tenants);
+        (self.more.control)(&mut content);
         let (password, secret) = (dir.join("password"), dir.join("secret"));
         std::fs::write(&password, PostgresServer::PASSWORD).unwrap();
         std::fs::write(&secret, SECRET).unwrap();
@@ -105,6 +132,9 @@ impl Roles {
             "workers": 1,
             "gateway": {"name": name, "control": urls, "secret_file": file, "poll": "1s", "start_within": "1s"},
         });
+        let peer =
+            if self.more.peers { json!({"peer": SocketAddr::from(([127, 0, 0, 1], free_port()))}) } else { json!({}) };
+        let content = merged(content, peer);
         let gateway = Member::start("gateway", dir, 0, content);
         gateway.wait_live().await;
         gateway
@@ -166,7 +196,8 @@ pub fn pin_ask(version: &str) -> Ask {
 impl Member {
     fn start(role: &'static str, dir: TempDir, links: u16, mut content: Value) -> Self {
         let [data, admin] = [free_port(), free_port()].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
-        content["listen"] = json!({"data": data, "admin": admin});
+        content["listen"]["data"] = json!(data);
+        content["listen"]["admin"] = json!(admin);
         content["state"] = json!(dir.join("state"));
         std::fs::write(dir.join("holdfast.yaml"), text(&content)).unwrap();
         let proc = Proc::start(role, command(role, &dir));
@@ -246,6 +277,11 @@ impl Member {
         let file = self.dir.join("state").join("last-good.table");
         eventually("the table to be saved", PATIENCE, async || file.exists().then_some(())).await;
     }
+}
+
+fn merged(mut content: Value, listen: Value) -> Value {
+    content["listen"] = listen;
+    content
 }
 
 fn command(role: &str, dir: &TempDir) -> Command {
