@@ -51,7 +51,7 @@ count() {
 has_avx2=$(grep -qw avx2 /proc/cpuinfo && echo ' with avx2' || true)
 {
     echo "on $(rustc --version); $(valgrind --version); glibc $(getconf GNU_LIBC_VERSION | cut -d' ' -f2); $(uname -m)$has_avx2"
-    for name in decide-100 decide-100000 choose answer record; do
+    for name in decide-100 decide-100000 choose answer admit admit-all record; do
         echo "==> $name" >&2
         count "$name" 10000
     done

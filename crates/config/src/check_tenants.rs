@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use holdfast_types::{ModelName, TenantId, Version};
 
 use crate::check::Checker;
+use crate::check_limits::{self, Plans};
 use crate::check_models::{Catalogue, Entry};
 use crate::compound::Named;
 use crate::forms::{PoolForm, TenantForm};
@@ -18,11 +19,22 @@ const DEFAULT_SUBSET: u32 = 2;
 /// What the static pools hold, so that each pin is looked up and not searched.
 type Held<'f> = HashSet<(&'f str, &'f str)>;
 
-pub(crate) fn check(checker: &mut Checker<'_, '_>, forms: &[TenantForm], catalogue: &Catalogue<'_>) -> Vec<Tenant> {
+pub(crate) fn check(
+    checker: &mut Checker<'_, '_>,
+    forms: &[TenantForm],
+    catalogue: &Catalogue<'_>,
+    plans: &Plans<'_>,
+) -> Vec<Tenant> {
     let path = Path::Root.field("tenants");
     checker.check_unique(&path, "name", forms.iter().map(|form| form.name.as_ref().map(TenantId::as_str)));
     let held = held_statically(catalogue);
-    let check_one = |(index, form)| check_tenant(checker, &path.item(index), form, catalogue, &held);
+    let check_one = |(index, form)| {
+        let path = path.item(index);
+        let tenant = check_tenant(checker, &path, form, catalogue, &held);
+        let plan = plans.of(checker, &path, form);
+        let limits = form.limits.as_ref().map(|own| check_limits::own(checker, &path, own, catalogue).into());
+        Some(Tenant { plan, limits, ..tenant? })
+    };
     forms.iter().enumerate().filter_map(check_one).collect()
 }
 
@@ -54,6 +66,8 @@ fn check_tenant(
         pins,
         allow,
         unavailable: form.unavailable,
+        plan: None,
+        limits: None,
     })
 }
 

@@ -6,11 +6,13 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use holdfast_types::{Bytes, ModelName, PoolName, ReplicaName, TenantId, Version};
+use holdfast_types::{Bytes, ModelName, PlanName, PoolName, ReplicaName, TenantId, Version};
 
 use crate::compound::{List, MapOf, Named, Optional, Required};
 use crate::fleet::{ControlSection, GatewaySection, StoreSection};
+use crate::identity::AuthForm;
 use crate::kind::{Choice, Flag};
+use crate::limits::{OwnLimitsForm, PlanForm};
 use crate::model::Unavailable;
 use crate::number::{Count, Positive};
 use crate::pool::*;
@@ -66,18 +68,10 @@ section! {
         pools: Vec<PoolForm> = Vec::new(), List { item: form::<PoolForm>(), least: 0 };
         /// The catalogue.
         models: Vec<ModelForm> = Vec::new(), List { item: form::<ModelForm>(), least: 0 };
+        /// Named sets of limits.
+        plans: Vec<PlanForm> = Vec::new(), List { item: form::<PlanForm>(), least: 0 };
         /// Customers and what they pin.
         tenants: Vec<TenantForm> = Vec::new(), List { item: form::<TenantForm>(), least: 0 };
-    }
-}
-
-section! {
-    /// How a request proves which tenant it is.
-    pub(crate) struct AuthForm {
-        /// A header that names the tenant and is believed as it is: for development, and behind a proxy that sets it.
-        trusted_header: Option<Box<str>> = None, Required(HEADER);
-        /// Whether that header is believed on a data listener that is not loopback.
-        allow_non_loopback: bool = false, Flag;
     }
 }
 
@@ -206,5 +200,9 @@ section! {
         allow: Vec<Named<Vec<Option<Version>>>> = Vec::new(), MapOf(List { item: Optional(VERSION), least: 0 });
         /// What happens to a request when no replica holds the version: wait for a load, or shed at once while it loads.
         unavailable: Unavailable = Unavailable::Wait, UNAVAILABLE;
+        /// The plan whose limits it has. Left out: none, and so no limits but its own.
+        plan: Option<PlanName> = None, Optional(PLAN);
+        /// Limits of this tenant alone; field by field they come before its plan's.
+        limits: Option<OwnLimitsForm> = None, Optional(form::<OwnLimitsForm>());
     }
 }

@@ -13,6 +13,7 @@
 
 mod check;
 mod check_fleet;
+mod check_limits;
 mod check_models;
 mod check_pools;
 mod check_tenants;
@@ -22,7 +23,9 @@ mod fault;
 mod fleet;
 mod forms;
 mod frame;
+mod identity;
 mod kind;
+mod limits;
 mod model;
 mod number;
 mod path;
@@ -44,6 +47,8 @@ pub use env::PREFIX as ENVIRONMENT_PREFIX;
 pub use fault::{Fault, Faults, MAX_LISTED};
 pub use fleet::*;
 pub use frame::{Frame, ReadFile};
+pub use identity::{Auth, BadTokens, JwksSource, JwksUrl, JwtIssuer};
+pub use limits::*;
 pub use model::*;
 pub use pool::*;
 pub use resources::{ResourceKind, Resources, Split, assemble, split};

@@ -5,13 +5,13 @@
 
 use std::path::PathBuf;
 
-use holdfast_types::{Bytes, ModelName, PoolName, TenantId, Version};
+use holdfast_types::{Bytes, ModelName, PlanName, PoolName, TenantId, Version};
 
 use crate::fleet::{ControlSection, GatewaySection, Role, StoreSection};
+use crate::identity::Auth;
+use crate::limits::{Plan, PlanLimits};
 use crate::pool::{Digest, Pool};
-use crate::settings::{
-    Audit, Auth, FleetLoads, History, Limits, Listen, Log, Metrics, Receipts, Rollouts, Timeouts, Truth,
-};
+use crate::settings::{Audit, FleetLoads, History, Limits, Listen, Log, Metrics, Receipts, Rollouts, Timeouts, Truth};
 use crate::stamps::Stamps;
 
 /// A whole configuration.
@@ -58,6 +58,8 @@ pub struct Config {
     /// In the file's order; names unique, also when case is ignored.
     pub models: Vec<Model>,
     /// In the file's order; names unique, also when case is ignored.
+    pub plans: Vec<Plan>,
+    /// In the file's order; names unique, also when case is ignored.
     pub tenants: Vec<Tenant>,
 }
 
@@ -85,6 +87,7 @@ impl Default for Config {
             gateway: None,
             pools: Vec::new(),
             models: Vec::new(),
+            plans: Vec::new(),
             tenants: Vec::new(),
         }
     }
@@ -158,6 +161,10 @@ pub struct Tenant {
     pub allow: Box<[(ModelName, Version)]>,
     /// What to do when no replica holds the version.
     pub unavailable: Unavailable,
+    /// A plan of [`Config::plans`].
+    pub plan: Option<PlanName>,
+    /// Limits that come before the plan's.
+    pub limits: Option<Box<PlanLimits>>,
 }
 
 impl Tenant {

@@ -53,7 +53,8 @@ pub(crate) struct Span {
     pub(crate) most: Duration,
 }
 
-const SPAN_UNITS: [(&str, u64); 5] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
+pub(crate) const SPAN_UNITS: [(&str, u64); 5] =
+    [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
 
 /// A whole number and a unit; nothing else, so there is one way to write a time.
 fn parse_span(text: &str) -> Result<Duration, &'static str> {
@@ -72,7 +73,7 @@ fn parse_span(text: &str) -> Result<Duration, &'static str> {
 }
 
 /// The longest unit that is exact.
-fn show_span(span: Duration) -> String {
+pub(crate) fn show_span(span: Duration) -> String {
     let millis = u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
     let exact = SPAN_UNITS.iter().rev().find(|(_, size)| millis >= *size && millis.is_multiple_of(*size));
     exact.map_or_else(|| "0s".to_owned(), |(name, size)| format!("{}{name}", millis / size))

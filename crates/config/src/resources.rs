@@ -1,6 +1,6 @@
 //! The parts of a configuration that route, as single resources: what a table's history is made of.
 //!
-//! A pool, a replica, a model, a version, a tenant and a pin are one resource each, so that a change of one is small and says what it is. A
+//! A pool, a replica, a model, a version, a plan, a tenant and a pin are one resource each, so that a change of one is small and says what it is. A
 //! resource's content is JSON with sorted keys and what the file says, defaults left out. [`split`] and [`assemble`] are inverse: what is
 //! assembled reads as the configuration that was split, but for the order in which things are listed, which decides nothing.
 //!
@@ -25,6 +25,8 @@ pub enum ResourceKind {
     Model,
     /// A version of a model; its name is `MODEL/VERSION`.
     Version,
+    /// A plan: a named set of limits.
+    Plan,
     /// A tenant, without its pins.
     Tenant,
     /// A tenant's pin of a model; its name is `TENANT/MODEL`, its content the version.
@@ -36,8 +38,8 @@ pub enum ResourceKind {
 
 impl ResourceKind {
     /// All of them, owners before what they own.
-    pub const ALL: [Self; 7] =
-        [Self::Pool, Self::Replica, Self::Model, Self::Version, Self::Tenant, Self::Pin, Self::Split];
+    pub const ALL: [Self; 8] =
+        [Self::Pool, Self::Replica, Self::Model, Self::Version, Self::Plan, Self::Tenant, Self::Pin, Self::Split];
 
     /// The word for it in stores, listings and URLs.
     #[must_use]
@@ -47,6 +49,7 @@ impl ResourceKind {
             Self::Replica => "replica",
             Self::Model => "model",
             Self::Version => "version",
+            Self::Plan => "plan",
             Self::Tenant => "tenant",
             Self::Pin => "pin",
             Self::Split => "split",
@@ -107,7 +110,7 @@ pub fn assemble(rest: &Json, resources: &Resources) -> String {
             whole.insert("name".to_owned(), name.as_str().into());
             owners.insert(name, whole);
         }
-        for ((_, name), content) in resources.iter().filter(|((kind, _), _)| *kind == owner.part) {
+        for ((_, name), content) in resources.iter().filter(|((kind, _), _)| Some(*kind) == owner.part) {
             // A part whose owner is gone is left out: nothing says what it is a part of.
             let Some((of, name)) = name.split_once('/') else { continue };
             if let Some(whole) = owners.get_mut(of) {
@@ -125,19 +128,20 @@ pub fn assemble(rest: &Json, resources: &Resources) -> String {
 /// A section's items, and what each of them owns.
 struct Owner {
     kind: ResourceKind,
-    part: ResourceKind,
+    /// None: it owns nothing.
+    part: Option<ResourceKind>,
     field: &'static str,
     /// The parts by name.
     parts: fn(Json) -> Vec<(String, Json)>,
     put: fn(&mut Map<String, Json>, &str, &Json),
 }
 
-const SECTIONS: [(&str, Owner); 3] = [
+const SECTIONS: [(&str, Owner); 4] = [
     (
         "pools",
         Owner {
             kind: ResourceKind::Pool,
-            part: ResourceKind::Replica,
+            part: Some(ResourceKind::Replica),
             field: "replicas",
             parts: |replicas| named(replicas, "name"),
             put: |pool, name, replica| put_item(pool, "replicas", "name", name, replica),
@@ -147,17 +151,18 @@ const SECTIONS: [(&str, Owner); 3] = [
         "models",
         Owner {
             kind: ResourceKind::Model,
-            part: ResourceKind::Version,
+            part: Some(ResourceKind::Version),
             field: "versions",
             parts: |versions| named(versions, "version"),
             put: |model, name, version| put_item(model, "versions", "version", name, version),
         },
     ),
+    ("plans", Owner { kind: ResourceKind::Plan, part: None, field: "", parts: |_| Vec::new(), put: |_, _, _| {} }),
     (
         "tenants",
         Owner {
             kind: ResourceKind::Tenant,
-            part: ResourceKind::Pin,
+            part: Some(ResourceKind::Pin),
             field: "pins",
             parts: |pins| if let Json::Object(pins) = pins { pins.into_iter().collect() } else { Vec::new() },
             put: |tenant, model, version| {
@@ -173,8 +178,10 @@ const SECTIONS: [(&str, Owner); 3] = [
 fn take_apart(owner: &Owner, item: Json, resources: &mut Resources) {
     let Json::Object(mut whole) = item else { return };
     let Some(Json::String(name)) = whole.remove("name") else { return };
-    let parts = whole.remove(owner.field).map(owner.parts).unwrap_or_default();
-    resources.extend(parts.into_iter().map(|(part, content)| ((owner.part, format!("{name}/{part}")), content)));
+    if let Some(kind) = owner.part {
+        let parts = whole.remove(owner.field).map(owner.parts).unwrap_or_default();
+        resources.extend(parts.into_iter().map(|(part, content)| ((kind, format!("{name}/{part}")), content)));
+    }
     resources.insert((owner.kind, name), Json::Object(whole));
 }
 

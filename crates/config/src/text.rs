@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
-use holdfast_types::{IdError, ModelName, PoolName, ReplicaName, TenantId, Version};
+use holdfast_types::{IdError, ModelName, PlanName, PoolName, ReplicaName, TenantId, Version};
 use serde_json::{Value as Json, json};
 
 use crate::compound::Parsed;
@@ -28,6 +28,8 @@ pub(crate) const MODEL: Parsed<ModelName> =
 pub(crate) const VERSION: Parsed<Version> = Parsed { want: "a version", parse: version, show, pattern: ID };
 pub(crate) const POOL: Parsed<PoolName> =
     Parsed { want: "the name of a pool", parse: |text| because(PoolName::parse(text)), show, pattern: ID };
+pub(crate) const PLAN: Parsed<PlanName> =
+    Parsed { want: "the name of a plan", parse: |text| because(PlanName::parse(text)), show, pattern: ID };
 pub(crate) const REPLICA: Parsed<ReplicaName> =
     Parsed { want: "the name of a replica", parse: |text| because(ReplicaName::parse(text)), show, pattern: ID };
 pub(crate) const TEMPLATE: Parsed<Template> = Parsed {

@@ -10,6 +10,7 @@
     reason = "a program for measurements may stop at what is wrong"
 )]
 
+mod admit;
 mod answer;
 mod choose;
 mod decide;
@@ -37,6 +38,8 @@ fn main() -> ExitCode {
         ("decide-100000", _, []) => decide::run(100_000, laps),
         ("choose", _, []) => choose::run(laps),
         ("answer", _, []) => answer::run(laps),
+        ("admit", _, []) => admit::run(false, laps),
+        ("admit-all", _, []) => admit::run(true, laps),
         ("record", _, []) => record::run(laps),
         ("direct", _, []) => ping::run(laps),
         ("floor", _, []) => floor::run(laps),
@@ -48,7 +51,7 @@ fn main() -> ExitCode {
 
 fn usage() -> ExitCode {
     eprintln!(
-        "usage: holdfast-counts decide-100|decide-100000|choose|answer|record|direct|floor LAPS, or request LAPS FIFO"
+        "usage: holdfast-counts decide-100|decide-100000|choose|answer|admit|admit-all|record|direct|floor LAPS, or request LAPS FIFO"
     );
     ExitCode::from(2)
 }

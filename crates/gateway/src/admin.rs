@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http::{Extensions, HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -17,6 +17,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::{Value, json};
 
+use holdfast_net::tls::Entrance;
 use holdfast_net::{Listener, Tasks};
 use holdfast_placement::residency::{ReplicaReport, Report, State};
 use holdfast_telemetry::{Clock, Collected, Registry, Sink};
@@ -37,14 +38,22 @@ const PAGE: usize = 1000;
 /// What is answered on the admin port.
 pub type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
-/// Says whether who sends these fields may look; if not, what they are answered.
-pub type Access = Arc<dyn Fn(&HeaderMap) -> Result<(), Box<Answer>> + Send + Sync>;
+/// Says whether who sends these fields may look; if not, what they are answered. Among the extensions is an `Arc` of
+/// [`Peer`](holdfast_net::tls::Peer) if the client has a certificate.
+pub type Access = Arc<dyn Fn(&HeaderMap, &Extensions) -> Result<(), Box<Answer>> + Send + Sync>;
 
 /// Answers what this crate does not know: the resources of the control plane.
 pub type Also = Arc<dyn Fn(Request<Incoming>) -> Pin<Box<dyn Future<Output = Answer> + Send>> + Send + Sync>;
 
 /// Serves the admin port until the process ends.
-pub async fn listen(gateway: Arc<Gateway>, listener: Listener, access: Access, also: Option<Also>, tasks: Tasks) {
+pub async fn listen(
+    gateway: Arc<Gateway>,
+    listener: Listener,
+    entrance: Entrance,
+    access: Access,
+    also: Option<Also>,
+    tasks: Tasks,
+) {
     let places = Arc::new(tokio::sync::Semaphore::new(CONNECTIONS));
     let connections = gateway.metrics.connections.get(["admin"]);
     loop {
@@ -52,10 +61,15 @@ pub async fn listen(gateway: Arc<Gateway>, listener: Listener, access: Access, a
         // Over the bound a connection is closed at once.
         let Ok(place) = places.clone().try_acquire_owned() else { continue };
         let (gateway, access, also, counted) = (gateway.clone(), access.clone(), also.clone(), connections.track());
+        let entrance = entrance.clone();
         tasks.spawn(async move {
             let _held = (place, counted);
-            let service = service_fn(move |request: Request<Incoming>| {
+            let Some((stream, peer)) = entrance.enter(stream).await else { return };
+            let service = service_fn(move |mut request: Request<Incoming>| {
                 let (gateway, access, also) = (gateway.clone(), access.clone(), also.clone());
+                if let Some(peer) = peer.clone() {
+                    request.extensions_mut().insert(peer);
+                }
                 async move { Ok::<_, Infallible>(route(&gateway, &access, also, request).await) }
             });
             let mut builder = http1::Builder::new();
@@ -73,7 +87,7 @@ async fn route(gateway: &Arc<Gateway>, access: &Access, also: Option<Also>, requ
         return also(request).await;
     }
     let open = matches!(path, "/livez" | "/readyz" | "/healthz");
-    if !open && let Err(refused) = access(request.headers()) {
+    if !open && let Err(refused) = access(request.headers(), request.extensions()) {
         return *refused;
     }
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
@@ -91,6 +105,7 @@ async fn route(gateway: &Arc<Gateway>, access: &Access, also: Option<Also>, requ
         "/v1/replicas" => json_answer(StatusCode::OK, replicas(gateway).to_string()),
         "/v1/alarms" => json_answer(StatusCode::OK, json!({ "alarms": gateway.driver.alarms.recent() }).to_string()),
         "/v1/usage" => json_answer(StatusCode::OK, usage(gateway, &query).to_string()),
+        "/v1/limits" => json_answer(StatusCode::OK, limits(gateway, &query).to_string()),
         "/v1/explain" => explain(gateway, &query),
         "/v1/receipts" => receipts_page(gateway, &query),
         _ => match path.strip_prefix("/v1/receipts/") {
@@ -101,7 +116,7 @@ async fn route(gateway: &Arc<Gateway>, access: &Access, also: Option<Also>, requ
 }
 
 /// The paths that this crate answers.
-const OWN: [&str; 10] = [
+const OWN: [&str; 11] = [
     "/livez",
     "/healthz",
     "/readyz",
@@ -110,6 +125,7 @@ const OWN: [&str; 10] = [
     "/v1/replicas",
     "/v1/alarms",
     "/v1/usage",
+    "/v1/limits",
     "/v1/explain",
     "/v1/receipts",
 ];
@@ -192,6 +208,13 @@ fn explain(gateway: &Gateway, query: &Query<'_>) -> Answer {
     };
     let told = explanation(gateway, &tenant, &model, query.get("version").as_deref());
     json_answer(StatusCode::OK, told.to_string())
+}
+
+/// `?after=TENANT&limit=N` pages through the tenants that have limits; `?tenant=T` is one of them.
+fn limits(gateway: &Gateway, query: &Query<'_>) -> Value {
+    let limit = query.get("limit").and_then(|l| l.parse().ok()).unwrap_or(PAGE).clamp(1, PAGE);
+    let (of, after) = (query.get("tenant"), query.get("after"));
+    crate::limits::listed(&gateway.tables.load().limits, of.as_deref(), after.as_deref(), limit, Clock::now())
 }
 
 /// `?after=TENANT&limit=N` pages through the pins.

@@ -10,11 +10,13 @@ use http::HeaderValue;
 
 use holdfast_config::{Stamp, Stamps};
 use holdfast_decide::{Reason, Route};
+use holdfast_identity::Subject;
 use holdfast_net::RequestGuard;
 use holdfast_telemetry::{AccessRecord, Clock, Endpoint, GaugeGuard, Outcome, Timing};
 use holdfast_types::{FailureKind, Mono};
 
 use crate::fleet::Replica;
+use crate::limits::{Refusal, Taken};
 use crate::receipts::{Journal, Receipt};
 use crate::route_state::RouteState;
 use crate::server::Gateway;
@@ -57,6 +59,8 @@ pub struct Exchange {
     /// Its method.
     pub method: &'static str,
     client: Option<Arc<str>>,
+    /// Whom its token names, if it brought a good one.
+    pub subject: Option<Arc<Subject>>,
     /// Which stamps its answer carries.
     pub stamps: Stamps,
     /// Present once resolved.
@@ -75,6 +79,10 @@ pub struct Exchange {
     pub journal: Option<Box<Journal>>,
     /// For the audit log, if there is to be a record.
     pub trail: Option<Trail>,
+    /// What it holds of limits.
+    pub admitted: Option<Taken>,
+    /// The limit that refused it.
+    pub limited: Option<Box<Refusal>>,
     /// Present if the request is among those that are copied.
     pub shadow: Option<Box<Copying>>,
     dispatched: Option<Mono>,
@@ -84,7 +92,8 @@ pub struct Exchange {
     status: u16,
     error: Option<FailureKind>,
     _in_flight: GaugeGuard,
-    on_connection: RequestGuard,
+    /// Where it came in.
+    pub on_connection: RequestGuard,
 }
 
 /// The status of a request whose client left before its answer.
@@ -102,6 +111,7 @@ impl Exchange {
             endpoint: Endpoint::Other,
             method: "OTHER",
             client,
+            subject: None,
             stamps: Stamps::NONE,
             resolution: None,
             replica: None,
@@ -111,6 +121,8 @@ impl Exchange {
             wait: Duration::ZERO,
             journal,
             trail: None,
+            admitted: None,
+            limited: None,
             shadow: None,
             dispatched: None,
             waited_before: Duration::ZERO,
@@ -125,6 +137,11 @@ impl Exchange {
     /// The gateway.
     pub fn gateway(&self) -> &Arc<Gateway> {
         &self.gateway
+    }
+
+    /// The client's address.
+    pub fn client(&self) -> Option<&str> {
+        self.client.as_deref()
     }
 
     /// Notes that it is being sent to a replica.
@@ -165,10 +182,7 @@ impl Exchange {
     pub fn gives(&mut self, data: &[u8], last: bool) {
         self.bytes_out += data.len() as u64;
         if let Some(trail) = &mut self.trail {
-            trail.gives(data);
-            if last {
-                trail.gave_all();
-            }
+            trail.gives(data, last);
         }
     }
 
@@ -204,6 +218,15 @@ impl Exchange {
         }
     }
 
+    /// Gives back what it held of limits (ACCT-1).
+    #[cold]
+    fn settle(&self, now: Mono, taken: &Taken) {
+        let limits = self.resolution.as_ref().and_then(|resolution| resolution.state.limits.as_ref());
+        if let (Some(limits), Some(on)) = (limits, self.on_connection.kept()) {
+            limits.settle(on, now, taken, self.dispatched.is_some(), self.bytes_in);
+        }
+    }
+
     fn receipt(&self, now: Mono, outcome: Outcome, journal: Box<Journal>) -> Receipt {
         let resolution = self.resolution.as_ref();
         Receipt {
@@ -214,6 +237,7 @@ impl Exchange {
             replica: self.replica.as_ref().map(|r| r.name.clone()),
             method: self.method,
             client: self.client.clone(),
+            subject: self.subject.clone(),
             answered: self.answered,
             outcome,
             journal,
@@ -246,6 +270,9 @@ impl Drop for Exchange {
             self.on_connection.given_up();
         }
         let now = Clock::now();
+        if let Some(taken) = self.admitted.take() {
+            self.settle(now, &taken);
+        }
         let outcome = self.outcome(now);
         let handles = self.resolution.as_ref().map(|r| &r.state.metrics);
         self.gateway.metrics.finish(handles, &outcome);

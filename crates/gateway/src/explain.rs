@@ -95,6 +95,9 @@ fn on_the_way(gateway: &Gateway, table: &Table, decision: &Decision<'_>) -> serd
         "now": now(gateway, table, route, version, (&members, &leaving)),
         "subset": members,
     });
+    if let Some(limits) = table.limits.route(&route.tenant, &route.model) {
+        told["limits"] = crate::limits::explained(&limits);
+    }
     if !leaving.is_empty() {
         told["leaving"] = json!(leaving);
     }

@@ -34,6 +34,9 @@ pub const ERROR: HeaderName = HeaderName::from_static("x-holdfast-error");
 /// The proved tenant, for the replica.
 pub const TENANT: HeaderName = HeaderName::from_static("x-holdfast-tenant");
 
+/// The limit that refused.
+pub const LIMIT: HeaderName = HeaderName::from_static("x-holdfast-limit");
+
 /// Marks a copy of a request: its answer goes to nobody.
 pub const SHADOW: HeaderName = HeaderName::from_static("x-holdfast-shadow");
 

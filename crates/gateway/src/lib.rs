@@ -12,7 +12,9 @@ mod explain;
 mod fleet;
 mod golden;
 mod headers;
+mod identity;
 mod lease;
+mod limits;
 mod local;
 mod pause;
 mod probes;
@@ -33,6 +35,7 @@ mod upstream_body;
 mod worker;
 
 pub use admin::{Access, Also, Answer, problem};
+pub use limits::Measured;
 pub use local::Local;
 pub use probes::StoreProbe;
 pub use residency::{Afar, Call, Company, Driver, Others};

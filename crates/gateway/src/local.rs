@@ -59,6 +59,7 @@ impl Local {
             drain,
             blame: Blame::default(),
             store: None,
+            attempts: crate::limits::AddressAttempts::default(),
         });
         Ok(Self { gateway, worker, _drain: drain_handle })
     }

@@ -16,6 +16,7 @@ use holdfast_types::{Mono, PoolName};
 
 use crate::answer::AnswerRule;
 use crate::fleet::{Cell, Pool};
+use crate::limits::RouteLimits;
 use crate::pause::Pause;
 use crate::receipts::RouteFacts;
 use crate::residency::Driver;
@@ -49,6 +50,8 @@ pub struct RouteState {
     pub metrics: RouteHandles,
     /// What receipts say of it.
     pub facts: Arc<RouteFacts>,
+    /// What its requests may use. None: as much as they like.
+    pub limits: Option<Box<RouteLimits>>,
     /// What its attempts count into.
     pub attempts: AttemptCounters,
 }
@@ -148,6 +151,7 @@ impl RouteState {
             tenant_header: HeaderValue::from_str(route.tenant.as_str()).ok()?,
             metrics: metrics.route(&route.tenant, &route.model, &route.version),
             facts: Arc::new(facts_told),
+            limits: table.limits.route(&route.tenant, &route.model),
             attempts: AttemptCounters::new(metrics, &pool.name),
             pool,
         })

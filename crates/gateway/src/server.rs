@@ -12,6 +12,7 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 
 use holdfast_config::{Config, Frame};
+use holdfast_net::tls::Entrance;
 use holdfast_net::{Admission, Drain, DrainHandle, Listener, Tasks, bind};
 use holdfast_plane::ControlEnd;
 use holdfast_telemetry::{AccessLog, AuditLog, Clock, GatewayMetrics};
@@ -19,6 +20,7 @@ use holdfast_types::FailureKind;
 
 use crate::admin;
 use crate::connection::raw_answer;
+use crate::limits::AddressAttempts;
 use crate::probes::StoreProbe;
 use crate::receipts::Receipts;
 use crate::residency::{Company, Driver};
@@ -49,6 +51,8 @@ pub struct Gateway {
     pub blame: Blame,
     /// How the control plane's store does.
     pub store: Option<StoreProbe>,
+    /// Connections that addresses have opened.
+    pub attempts: AddressAttempts,
 }
 
 /// How to run a gateway.
@@ -67,6 +71,8 @@ pub struct Options {
     pub access: AccessLog,
     /// The audit log.
     pub audit: AuditLog,
+    /// TLS on the admin port, if there is any.
+    pub admin_entrance: Entrance,
     /// Whom the admin port lets in.
     pub access_to_admin: admin::Access,
     /// Answers what else is asked on the admin port.
@@ -119,6 +125,7 @@ pub async fn serve(
         metrics,
         access,
         audit,
+        admin_entrance: entrance,
         access_to_admin,
         also: resources,
         store,
@@ -153,6 +160,7 @@ pub async fn serve(
         drain: drain.clone(),
         blame: Blame::default(),
         store,
+        attempts: AddressAttempts::default(),
     });
     admin::register(&gateway);
     also(gateway.clone(), &control);
@@ -161,7 +169,8 @@ pub async fn serve(
     for handle in &mut workers {
         handle.tend(&gateway);
     }
-    control.spawn(admin::listen(gateway.clone(), admin_listener, access_to_admin, resources, control.clone()));
+    let served = admin::listen(gateway.clone(), admin_listener, entrance, access_to_admin, resources, control.clone());
+    control.spawn(served);
     control.spawn(housekeeping(gateway.clone()));
     let accepting = accept_loop(&gateway, &data, &admission, &workers);
     if let (Ok(data), Ok(admin)) = addresses {
@@ -219,17 +228,16 @@ async fn accept_loop(gateway: &Gateway, listener: &Listener, admission: &Admissi
 
 /// Hands a connection to the worker that has the fewest, or refuses it.
 fn take_in(gateway: &Gateway, admission: &Admission, workers: &[WorkerHandle], stream: TcpStream, peer: SocketAddr) {
-    admission.set_limits(gateway.tables.load().settings.admission);
+    let settings = gateway.tables.load().settings.clone();
+    if let Err(wait) = gateway.attempts.attempt(Clock::now(), peer.ip(), settings.attempts) {
+        refuse(gateway, stream, "attempts", wait);
+        return;
+    }
+    admission.set_limits(settings.admission);
     let permit = match admission.admit(peer.ip()) {
         Ok(permit) => permit,
         Err(refused) => {
-            gateway.metrics.connections_refused.get([refused.as_str()]).inc();
-            gateway.metrics.error(FailureKind::ConnectionLimited);
-            // Best effort: who is refused is not waited for.
-            let (kind, why) = (FailureKind::ConnectionLimited, "too many connections");
-            let answer = raw_answer("429 Too Many Requests", kind, why, "retry-after: 1\r\n");
-            // Not through the runtime, which has not heard yet that the socket can be written to.
-            let _ = stream.into_std().and_then(|mut stream| stream.write(&answer));
+            refuse(gateway, stream, refused.as_str(), 1);
             return;
         }
     };
@@ -238,6 +246,16 @@ fn take_in(gateway: &Gateway, admission: &Admission, workers: &[WorkerHandle], s
     if !worker.hand(stream, peer, permit) {
         gateway.metrics.connections_refused.get(["backlog"]).inc();
     }
+}
+
+/// Refuses a connection. Best effort: who is refused is not waited for.
+fn refuse(gateway: &Gateway, stream: TcpStream, reason: &'static str, retry: u64) {
+    gateway.metrics.connections_refused.get([reason]).inc();
+    gateway.metrics.error(FailureKind::ConnectionLimited);
+    let (kind, why) = (FailureKind::ConnectionLimited, "too many connections");
+    let answer = raw_answer("429 Too Many Requests", kind, why, &format!("retry-after: {retry}\r\n"));
+    // Not through the runtime, which has not heard yet that the socket can be written to.
+    let _ = stream.into_std().and_then(|mut stream| stream.write(&answer));
 }
 
 /// Once a second: idle connections to replicas are closed, warm ones opened; once a minute unused series are forgotten.
@@ -252,6 +270,7 @@ async fn housekeeping(gateway: Arc<Gateway>) {
                 replica.tend_connections(times.idle, times.connect, times.warm);
             }
         }
+        gateway.tables.limits.sweep();
         if beats.is_multiple_of(60) {
             gateway.metrics.forget_unused();
             gateway.audit.tend();

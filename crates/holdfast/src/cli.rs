@@ -71,6 +71,12 @@ pub enum Command {
         #[command(subcommand)]
         what: ReplicaCommand,
     },
+    /// Look at limits.
+    Limits {
+        /// What of them.
+        #[command(subcommand)]
+        what: LimitsCommand,
+    },
     /// Make the pools, models and tenants of a file the desired ones: what it does not name goes. Shows first what is different.
     Apply(Box<ApplyArgs>),
     /// Look at the routing table, its history, and go back in it.
@@ -195,9 +201,26 @@ pub struct AdminArgs {
     /// A file with the bearer token that the admin port asks for.
     #[arg(long, env = "HOLDFAST_ADMIN_TOKEN_FILE", value_name = "FILE")]
     pub admin_token_file: Option<PathBuf>,
+    /// TLS to it.
+    #[command(flatten)]
+    pub tls: TlsArgs,
     /// The form of what is printed.
     #[arg(long, value_enum, default_value_t)]
     pub output: Output,
+}
+
+/// TLS to an admin port whose URL begins with `https://`.
+#[derive(Clone, Debug, Default, Args)]
+pub struct TlsArgs {
+    /// Who signs the certificate of the admin port, in PEM; for https. There is no list that is built in.
+    #[arg(long, env = "HOLDFAST_CA_FILE", value_name = "FILE")]
+    pub ca_file: Option<PathBuf>,
+    /// The own certificate chain in PEM, if the admin port knows callers by certificates.
+    #[arg(long, env = "HOLDFAST_CLIENT_CERT", value_name = "FILE", requires = "client_key")]
+    pub client_cert: Option<PathBuf>,
+    /// Its private key in PEM.
+    #[arg(long, env = "HOLDFAST_CLIENT_KEY", value_name = "FILE", requires = "client_cert")]
+    pub client_key: Option<PathBuf>,
 }
 
 /// What to explain.
@@ -236,6 +259,20 @@ pub struct ReceiptArgs {
 pub enum ReplicaCommand {
     /// List them, with what they hold.
     List(AdminArgs),
+}
+
+/// Questions about limits.
+#[derive(Debug, Subcommand)]
+pub enum LimitsCommand {
+    /// List them, with what is left of each in this gateway.
+    List {
+        /// Of one tenant.
+        #[arg(long)]
+        tenant: Option<String>,
+        /// Which gateway.
+        #[command(flatten)]
+        admin: AdminArgs,
+    },
 }
 
 /// Questions about the audit log. They read its files, and need no running gateway.

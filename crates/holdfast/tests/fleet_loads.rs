@@ -37,7 +37,7 @@ fn shape(config: &mut Value) {
 
 async fn start(peers: bool) -> Roles {
     let more = More { servers: SERVERS, versions: VERSIONS, flags: &["--memory", "100GiB"], control: shape, peers };
-    let fleet = Roles::start_with(Shape { controls: 2, gateways: 3, load: "2s" }, more).await;
+    let fleet = Roles::start_of(Shape { controls: 2, gateways: 3, load: "2s" }, more).await;
     seated(&fleet, &[0, 1, 2]).await;
     fleet
 }
@@ -218,7 +218,7 @@ fn one_at_a_time(config: &mut Value) {
 #[tokio::test]
 async fn what_one_gateway_uses_is_not_evicted_by_another() {
     let more = More { servers: 1, versions: 2, flags: &[], control: one_at_a_time, peers: true };
-    let fleet = Roles::start_with(Shape { controls: 1, gateways: 2, load: "100ms" }, more).await;
+    let fleet = Roles::start_of(Shape { controls: 1, gateways: 2, load: "100ms" }, more).await;
     seated(&fleet, &[0, 1]).await;
     let owns = fleet.gateways[0].ready().await["seat"]["owns"] == json!(["main/r1"]);
     let (owner, other) = if owns { (0, 1) } else { (1, 0) };

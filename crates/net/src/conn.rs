@@ -1,8 +1,9 @@
 //! What is known of one client connection while it lives: where in a request it is, since when, and how many requests are being answered.
 
+use std::any::Any;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -32,6 +33,8 @@ pub struct ConnState {
     blocked: AtomicBool,
     /// The client has left while a request of its was being answered and nobody read.
     gone: AtomicBool,
+    /// What who serves the connection keeps with it.
+    kept: OnceLock<Box<dyn Any + Send + Sync>>,
 }
 
 const NONE_REFUSED: u64 = u64::MAX;
@@ -53,6 +56,7 @@ impl Default for ConnState {
             writes: AtomicU64::new(0),
             blocked: AtomicBool::new(false),
             gone: AtomicBool::new(false),
+            kept: OnceLock::new(),
         }
     }
 }
@@ -163,6 +167,12 @@ impl ConnState {
 pub struct RequestGuard(Arc<ConnState>);
 
 impl RequestGuard {
+    /// What is kept with the connection: made at the first call, for each call of the same type. None: something of another type is kept.
+    #[must_use]
+    pub fn kept<T: Any + Default + Send + Sync>(&self) -> Option<&T> {
+        self.0.kept.get_or_init(|| Box::new(T::default())).downcast_ref()
+    }
+
     /// Notes that the client has given this request up before its answer.
     pub fn given_up(&self) {
         self.0.given_up.fetch_add(1, Ordering::Relaxed);

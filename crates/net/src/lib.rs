@@ -14,6 +14,7 @@ mod listener;
 mod resolve;
 mod serve;
 mod tasks;
+pub mod tls;
 mod turns;
 mod watched;
 

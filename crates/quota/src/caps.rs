@@ -57,6 +57,15 @@ impl Attempts {
         Self { limit, most, by_address: BTreeMap::new(), others: Bucket::full(limit, now), sweep: now }
     }
 
+    /// Goes over to another limit; what is used stays used.
+    pub fn change(&mut self, limit: Limit, now: Mono) {
+        if limit != self.limit {
+            let buckets = self.by_address.values_mut().chain(std::iter::once(&mut self.others));
+            buckets.for_each(|bucket| bucket.change(self.limit, limit, now));
+            self.limit = limit;
+        }
+    }
+
     /// Counts an attempt; says whether it is within the limit. When the table is full of addresses that are not quiet, new ones share one bucket: a flood of
     /// addresses costs new addresses, and never frees one that is over its limit.
     pub fn attempt(&mut self, now: Mono, address: u128) -> bool {

@@ -14,7 +14,7 @@
 //! | [`shares`] | floors of a shared capacity by weight, and who is lent what is idle |
 //! | [`rate1`] | the promise RATE-1 as a predicate |
 //!
-//! Everything is pure: the time is an argument, the arithmetic is in integers, and nothing here does IO. Nothing is wired to the gateway yet.
+//! Everything is pure: the time is an argument, the arithmetic is in integers, and nothing here does IO. The gateway drives it (`gateway/limits`).
 
 pub mod bucket;
 pub mod caps;

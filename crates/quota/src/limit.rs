@@ -42,6 +42,18 @@ impl Rate {
         self.per
     }
 
+    /// The tokens of one span.
+    #[must_use]
+    pub const fn tokens(self) -> u64 {
+        self.tokens
+    }
+
+    /// The span.
+    #[must_use]
+    pub const fn per(self) -> Duration {
+        Duration::from_nanos(self.per)
+    }
+
     /// Whole tokens per second, rounded down.
     #[must_use]
     pub fn whole_per_second(self) -> u64 {

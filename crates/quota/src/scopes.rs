@@ -19,6 +19,19 @@ pub enum Scope {
     Global,
 }
 
+impl Scope {
+    /// The word for it, as clients and metrics have it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Connection => "connection",
+            Self::User => "user",
+            Self::Tenant => "tenant",
+            Self::Global => "global",
+        }
+    }
+}
+
 /// One limit that a request has to pass.
 pub struct Gate<'a> {
     /// Whose.

@@ -54,6 +54,8 @@ pub struct GatewayMetrics {
     pub connections: Family<Gauge, 1>,
     /// `holdfast_connections_refused_total{reason}`.
     pub connections_refused: Family<Counter, 1>,
+    /// `holdfast_limited_total{scope,limit,mode}`.
+    pub limited: Family<Counter, 3>,
     /// `holdfast_upstream_attempts_total{pool,outcome}`.
     pub upstream_attempts: Family<Counter, 2>,
     /// `holdfast_retries_total{pool,reason}`.
@@ -110,6 +112,7 @@ impl GatewayMetrics {
             waiting_requests: r.gauge("holdfast_waiting_requests", "Requests that wait for a model load."),
             connections: r.family("holdfast_connections", "Open connections.", [listener], ()),
             connections_refused: r.family(CONNECTIONS_REFUSED.0, CONNECTIONS_REFUSED.1, [reason], ()),
+            limited: r.family(LIMITED.0, LIMITED.1, ["scope", "limit", "mode"].map(Label::closed), ()),
             upstream_attempts: r.family(UPSTREAM_ATTEMPTS.0, UPSTREAM_ATTEMPTS.1, [pool, outcome], ()),
             retries: r.family("holdfast_retries_total", "Requests sent again, by reason.", [pool, reason], ()),
             retry_budget_exhausted: r.family(RETRY_BUDGET_EXHAUSTED.0, RETRY_BUDGET_EXHAUSTED.1, [pool], ()),
@@ -235,6 +238,10 @@ impl GatewayMetrics {
 type Named = (&'static str, &'static str);
 
 const CONNECTIONS_REFUSED: Named = ("holdfast_connections_refused_total", "Connections refused, by reason.");
+const LIMITED: Named = (
+    "holdfast_limited_total",
+    "Requests over a limit, by scope and what is counted; refused, or only counted in shadow mode.",
+);
 const UPSTREAM_ATTEMPTS: Named =
     ("holdfast_upstream_attempts_total", "Requests sent to model servers, retries included, by outcome.");
 const RETRY_BUDGET_EXHAUSTED: Named =

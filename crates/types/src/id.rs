@@ -137,6 +137,11 @@ id!(
     check
 );
 id!(
+    /// A named set of limits.
+    PlanName,
+    check
+);
+id!(
     /// The stable name of one gateway of the fleet.
     GatewayName,
     check

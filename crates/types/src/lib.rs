@@ -9,6 +9,6 @@ mod invariant;
 mod units;
 
 pub use failure::{Failure, FailureKind, Side};
-pub use id::{GatewayName, IdError, MAX_ID_LEN, ModelName, PoolName, ReplicaName, TenantId, Version};
+pub use id::{GatewayName, IdError, MAX_ID_LEN, ModelName, PlanName, PoolName, ReplicaName, TenantId, Version};
 pub use invariant::Invariant;
 pub use units::{Bytes, BytesError, Mono, Revision, Weight};

@@ -14,7 +14,7 @@ use super::routes::{Op, ROUTES, Route, Steer, Takes};
 use super::schemas;
 
 /// The gateway's own resources: path, query, type of the answer, summary.
-const GATEWAY: [(&str, &[&str], &str, &str); 11] = [
+const GATEWAY: [(&str, &[&str], &str, &str); 12] = [
     ("/livez", &[], "application/json", "Whether the process lives"),
     ("/readyz", &["verbose"], "application/json", "Whether the gateway serves"),
     ("/healthz", &[], "application/json", "The same as /livez"),
@@ -23,6 +23,7 @@ const GATEWAY: [(&str, &[&str], &str, &str); 11] = [
     ("/v1/replicas", &[], "application/json", "Replicas as this process sees them"),
     ("/v1/alarms", &[], "application/json", "The last alarms"),
     ("/v1/usage", &["limit", "after"], "application/json", "Usage by tenant"),
+    ("/v1/limits", &["tenant", "limit", "after"], "application/json", "Limits and what is used of them"),
     ("/v1/explain", &["tenant", "model", "version", "header"], "application/json", "What a request would get, and why"),
     ("/v1/receipts", &["tenant", "limit"], "application/json", "What was decided for the last requests, newest first"),
     ("/v1/receipts/{id}", &[], "application/json", "What was decided for one of the last requests"),

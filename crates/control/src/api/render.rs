@@ -22,6 +22,7 @@ pub(crate) const fn parts(kind: ResourceKind) -> &'static [&'static str] {
         ResourceKind::Replica => &["pool", "replica"],
         ResourceKind::Model => &["model"],
         ResourceKind::Version => &["model", "version"],
+        ResourceKind::Plan => &["plan"],
         ResourceKind::Tenant => &["tenant"],
         ResourceKind::Pin | ResourceKind::Split => &["tenant", "model"],
     }

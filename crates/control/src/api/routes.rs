@@ -2,7 +2,7 @@
 
 use http::Method;
 
-use holdfast_config::ResourceKind::{self, Model, Pin, Pool, Replica, Tenant, Version};
+use holdfast_config::ResourceKind::{self, Model, Pin, Plan, Pool, Replica, Tenant, Version};
 
 use super::auth::Role;
 
@@ -92,7 +92,7 @@ const fn steer(path: &'static str, what: Steer, summary: &'static str) -> Route 
 }
 
 /// All of them.
-pub(crate) static ROUTES: [Route; 38] = [
+pub(crate) static ROUTES: [Route; 42] = [
     get("/openapi.json", Op::Document, &[], "This document"),
     get("/v1/pools", Op::List(Pool), PAGED, "List pools"),
     get("/v1/pools/{pool}", Op::Get(Pool), SPACE, "Show a pool"),
@@ -109,6 +109,10 @@ pub(crate) static ROUTES: [Route; 38] = [
     get("/v1/versions/{model}/{version}", Op::Get(Version), SPACE, "Show a version"),
     put("/v1/versions/{model}/{version}", Version, Role::Admin, "Make or change a version"),
     delete("/v1/versions/{model}/{version}", Version, Role::Admin, "Take a version away"),
+    get("/v1/plans", Op::List(Plan), PAGED, "List plans"),
+    get("/v1/plans/{plan}", Op::Get(Plan), SPACE, "Show a plan"),
+    put("/v1/plans/{plan}", Plan, Role::Admin, "Make or change a plan"),
+    delete("/v1/plans/{plan}", Plan, Role::Admin, "Take a plan away that no tenant names"),
     get("/v1/tenants", Op::List(Tenant), PAGED, "List tenants"),
     get("/v1/tenants/{tenant}", Op::Get(Tenant), SPACE, "Show a tenant"),
     put("/v1/tenants/{tenant}", Tenant, Role::Admin, "Make or change a tenant"),

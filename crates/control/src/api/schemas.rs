@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value as Json, json};
 
-use holdfast_config::ResourceKind::{self, Model, Pin, Pool, Replica, Split, Tenant, Version};
+use holdfast_config::ResourceKind::{self, Model, Pin, Plan, Pool, Replica, Split, Tenant, Version};
 
 use super::render;
 use super::routes::Op;
@@ -14,6 +14,7 @@ pub(super) const fn title(kind: ResourceKind) -> &'static str {
         Replica => "Replica",
         Model => "Model",
         Version => "Version",
+        Plan => "Plan",
         Tenant => "Tenant",
         Pin => "Pin",
         Split => "Split",
@@ -117,6 +118,7 @@ fn content(kind: ResourceKind) -> Json {
         Replica => ("/properties/pools/items/properties/replicas/items", &["name"]),
         Model => ("/properties/models/items", &["name", "versions"]),
         Version => ("/properties/models/items/properties/versions/items", &["version"]),
+        Plan => ("/properties/plans/items", &["name"]),
         Tenant => ("/properties/tenants/items", &["name", "pins"]),
         Pin => return in_path("version"),
         Split => return json!({ "type": "object" }),

@@ -79,7 +79,7 @@ fn misshapen(resources: &Resources) -> Vec<Fault> {
 
 fn misshapen_one(resources: &Resources, kind: ResourceKind, name: &str, content: &Json) -> Option<String> {
     let word = kind.as_str();
-    let parts = if part(kind).is_some() { 1 } else { 2 };
+    let parts = if part(kind).is_some() || kind == ResourceKind::Plan { 1 } else { 2 };
     if name.split('/').count() != parts {
         return Some(if parts == 1 {
             format!("the name of a {word} has no '/'")
@@ -125,6 +125,7 @@ impl<'r> Names<'r> {
             let section = match kind {
                 ResourceKind::Pool => "pools",
                 ResourceKind::Model => "models",
+                ResourceKind::Plan => "plans",
                 ResourceKind::Tenant => "tenants",
                 ResourceKind::Pin | ResourceKind::Split => continue,
                 ResourceKind::Replica | ResourceKind::Version => {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::Value as Json;
 
-use holdfast_config::ResourceKind::{Model, Pin, Pool, Replica, Split, Tenant, Version};
+use holdfast_config::ResourceKind::{Model, Pin, Plan, Pool, Replica, Split, Tenant, Version};
 use holdfast_config::{Config, Frame, MAX_LISTED, MemoryPolicy, Pins, ResourceKind, Resources, table_input};
 use holdfast_decide::PinChange;
 use holdfast_plane::{Edit, Entries, Pending};
@@ -185,7 +185,7 @@ fn prepared(truth: &Truth, desired: Entries, in_force: Entries, warnings: String
 
 /// Everything but tenants and pins.
 fn catalogue(entries: &Entries) -> Resources {
-    let kinds = [Pool, Replica, Model, Version];
+    let kinds = [Pool, Replica, Model, Version, Plan];
     let of = |kind| entries.of_kind(kind).map(move |(name, value)| ((kind, name.to_string()), (**value).clone()));
     kinds.into_iter().flat_map(of).collect()
 }

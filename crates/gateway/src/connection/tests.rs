@@ -99,6 +99,7 @@ impl World {
             drain,
             blame: Blame::default(),
             store: None,
+            attempts: crate::limits::AddressAttempts::default(),
         });
         Self {
             gateway,

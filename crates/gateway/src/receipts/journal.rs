@@ -6,7 +6,10 @@ use smallvec::SmallVec;
 
 use holdfast_placement::choose::Candidate;
 use holdfast_placement::residency::Outcome;
+use holdfast_quota::scopes::Scope;
 use holdfast_types::{Failure, FailureKind, Mono};
+
+use crate::limits::What;
 
 /// The most bytes of a client's own text.
 const MOST: usize = 128;
@@ -14,7 +17,7 @@ const MOST: usize = 128;
 const STEPS: usize = 32;
 
 /// One member of the subset, as the choice among them saw it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Look {
     /// Its place among the route's members.
     pub member: u8,
@@ -50,6 +53,15 @@ pub struct Waited {
     pub ended: Option<(Mono, &'static str)>,
 }
 
+/// What limits said of a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Limited {
+    /// Whether it was let pass.
+    pub admitted: bool,
+    /// The limit that refused it, or would have.
+    pub over: Option<(Scope, What)>,
+}
+
 /// Whom and what a refused request named, by the client's own words.
 #[derive(Clone, Debug, Default)]
 pub struct Asked {
@@ -66,6 +78,8 @@ pub struct Asked {
 pub struct Journal {
     /// When it had its route.
     pub resolved: Option<Mono>,
+    /// What limits said of it. None: it has none, or was refused before.
+    pub limits: Option<Limited>,
     /// When its body had been read, or so much of it that the rest streams through.
     pub read: Option<Mono>,
     /// When the beginning of a long answer was passed on.
@@ -85,6 +99,11 @@ pub struct Journal {
 }
 
 impl Journal {
+    /// Notes what limits said.
+    pub fn admitted(&mut self, admitted: bool, over: Option<(Scope, What)>) {
+        self.limits = Some(Limited { admitted, over });
+    }
+
     /// Notes what the choice among the members saw.
     pub fn looked(&mut self, members: &[usize], candidates: &[Candidate]) {
         self.picks = self.picks.saturating_add(1);

@@ -1,6 +1,7 @@
 //! The stages of a request, one file each.
 
 pub mod accept;
+pub mod admit;
 pub mod blame;
 pub mod dispatch;
 pub mod finish;

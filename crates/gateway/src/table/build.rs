@@ -14,6 +14,8 @@ use holdfast_types::{ModelName, Revision, TenantId, Version};
 use super::Table;
 use super::revision::Revisions;
 use crate::fleet::FleetChange;
+use crate::identity::Identities;
+use crate::limits::Kept;
 use crate::residency::Driver;
 use crate::settings::Settings;
 
@@ -39,11 +41,12 @@ pub(super) fn configuration(frame: &Frame, told: &holdfast_plane::Table) -> Resu
 
 /// A table, and what of the fleet is to be let go once it is in force. `also` is pinned beside the table's own pins.
 pub(super) fn whole(
-    driver: &Arc<Driver>,
+    (driver, kept): (&Arc<Driver>, &Arc<Kept>),
     config: Config,
     told: Arc<holdfast_plane::Table>,
     also: &Versions,
     revisions: &Revisions,
+    identities: &Identities,
 ) -> Result<(Table, FleetChange), BuildError> {
     let pins = config.tenants.iter().flat_map(|t| t.pins.iter().map(|(m, v)| (m.clone(), v.clone())));
     let pinned: Versions = pins.chain(also.iter().cloned()).collect();
@@ -64,7 +67,8 @@ pub(super) fn whole(
         snapshot,
         pools,
         handover: Arc::default(),
-        settings: Arc::new(Settings::new(&config)),
+        limits: kept.table(&config),
+        settings: Arc::new(Settings::new(&config).with_identity(identities.of(&config))),
         config: Arc::new(config),
         told,
     };
@@ -94,6 +98,7 @@ pub(super) fn with_pins(
         snapshot,
         pools: old.pools.clone(),
         handover: old.handover.clone(),
+        limits: old.limits.clone(),
         settings: old.settings.clone(),
         config: old.config.clone(),
         told,

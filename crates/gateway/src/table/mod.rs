@@ -20,6 +20,7 @@ use holdfast_config::Config;
 use holdfast_decide::Snapshot;
 
 use crate::fleet::Pool;
+use crate::limits::LimitTable;
 use crate::settings::Settings;
 
 pub use build::StartError;
@@ -43,6 +44,8 @@ pub struct Table {
     pub told: Arc<holdfast_plane::Table>,
     /// Keys that former holders go on serving.
     pub handover: Arc<Handover>,
+    /// What is allowed.
+    pub limits: LimitTable,
     /// The revision as a stamp.
     pub stamp: HeaderValue,
     /// Counts requests under this revision.

@@ -36,6 +36,7 @@ async fn desired(admin: &Admin) -> Result<Resources, Failure> {
         ("pools", ResourceKind::Pool),
         ("models", ResourceKind::Model),
         ("versions", ResourceKind::Version),
+        ("plans", ResourceKind::Plan),
         ("tenants", ResourceKind::Tenant),
         ("pins", ResourceKind::Pin),
     ] {

@@ -10,6 +10,7 @@ mod demo;
 mod explain;
 mod export;
 mod fetch_backup;
+mod limits;
 mod man;
 mod model_server;
 mod plan;
@@ -29,7 +30,7 @@ use clap::CommandFactory;
 
 use holdfast_config::{Config, Role};
 
-use crate::cli::{AuditCommand, Cli, Command, NodeCommand, PinCommand, ReplicaCommand, TableCommand};
+use crate::cli::{AuditCommand, Cli, Command, LimitsCommand, NodeCommand, PinCommand, ReplicaCommand, TableCommand};
 use crate::output;
 
 /// Why a command did not do what it was asked.
@@ -95,6 +96,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Explain(args) => explain::run(&args),
         Command::Receipt(args) => receipt::run(&args),
         Command::Replica { what: ReplicaCommand::List(args) } => show::replicas(&args),
+        Command::Limits { what: LimitsCommand::List { tenant, admin } } => limits::list(tenant.as_deref(), &admin),
         Command::Apply(args) => apply::run(&args),
         Command::Table { what: TableCommand::Show(args) } => show::table(&args),
         Command::Table { what } => table::run(&what),

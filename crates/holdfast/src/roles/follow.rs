@@ -91,20 +91,18 @@ impl Elsewhere {
 
 /// Keeps the link, and tells the gateway what is known of its table.
 async fn follow(follower: Follower, standing: Arc<Standing>) {
-    {
-        let mut fresh = follower.freshness();
-        loop {
-            match &*fresh.borrow_and_update() {
-                Freshness::Current { control } => standing.confirm(control),
-                Freshness::Stale { since, why } => {
-                    let age = u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX);
-                    standing.doubt(Mono(Clock::now().0.saturating_sub(age)), why);
-                }
+    let mut fresh = follower.freshness();
+    loop {
+        match &*fresh.borrow_and_update() {
+            Freshness::Current { control } => standing.confirm(control),
+            Freshness::Stale { since, why } => {
+                let age = u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX);
+                standing.doubt(Mono(Clock::now().0.saturating_sub(age)), why);
             }
-            if fresh.changed().await.is_err() {
-                // The link has ended with the gateway's end of it: what is known stays as it is.
-                return std::future::pending().await;
-            }
+        }
+        if fresh.changed().await.is_err() {
+            // The link has ended with the gateway's end of it: what is known stays as it is.
+            return std::future::pending().await;
         }
     }
 }

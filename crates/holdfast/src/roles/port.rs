@@ -15,6 +15,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::json;
 
 use holdfast_gateway::{Access, Answer, problem};
+use holdfast_net::tls::Entrance;
 use holdfast_net::{Listener, Tasks};
 use holdfast_telemetry::Registry;
 
@@ -26,17 +27,21 @@ const CONNECTIONS: usize = 256;
 const HEAD: Duration = Duration::from_secs(30);
 
 /// Answers until the process ends.
-pub async fn listen(listener: Listener, board: Arc<Board>, access: Access, tasks: Tasks) {
+pub async fn listen(listener: Listener, entrance: Entrance, board: Arc<Board>, access: Access, tasks: Tasks) {
     let places = Arc::new(tokio::sync::Semaphore::new(CONNECTIONS));
     loop {
         let (stream, _) = listener.accept().await;
         // Over the bound a connection is closed at once.
         let Ok(place) = places.clone().try_acquire_owned() else { continue };
-        let (board, access) = (board.clone(), access.clone());
+        let (board, access, entrance) = (board.clone(), access.clone(), entrance.clone());
         tasks.spawn(async move {
             let _place = place;
-            let service = service_fn(move |request: Request<Incoming>| {
+            let Some((stream, peer)) = entrance.enter(stream).await else { return };
+            let service = service_fn(move |mut request: Request<Incoming>| {
                 let (board, access) = (board.clone(), access.clone());
+                if let Some(peer) = peer.clone() {
+                    request.extensions_mut().insert(peer);
+                }
                 async move { Ok::<_, Infallible>(route(&board, &access, request).await) }
             });
             let mut builder = http1::Builder::new();
@@ -50,7 +55,7 @@ pub async fn listen(listener: Listener, board: Arc<Board>, access: Access, tasks
 async fn route(board: &Board, access: &Access, request: Request<Incoming>) -> Answer {
     let path = request.uri().path();
     let is_probe = matches!(path, "/livez" | "/healthz" | "/readyz");
-    if !is_probe && let Err(refused) = access(request.headers()) {
+    if !is_probe && let Err(refused) = access(request.headers(), request.extensions()) {
         return *refused;
     }
     if !is_probe && path != "/metrics" {

@@ -110,6 +110,7 @@ impl World {
             drain,
             blame: Blame::default(),
             store: None,
+            attempts: crate::limits::AddressAttempts::default(),
             standing: crate::standing::Standing::local(),
         });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -1,0 +1,255 @@
+//! What one tenant and its users have used, under one lock that is held for a moment.
+//!
+//! A limit keeps its place for as long as the book lives, so that a request which was admitted under an older table gives back at the right one. A limit that a
+//! new table does not have allows everything.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use holdfast_quota::bucket::{Metered, Purse, Wait};
+use holdfast_quota::caps::Running;
+use holdfast_quota::limit::Allowance;
+use holdfast_types::Mono;
+
+use super::terms::{Cap, Key, Terms, What};
+use super::users::{Room, Users};
+
+/// One limit and what is used of it.
+pub(super) enum Use {
+    /// One bucket.
+    Rate(Metered),
+    /// A bucket for each user.
+    RateByUser(Allowance, Users),
+    /// A count.
+    AtOnce(Option<u32>, Running),
+    /// A count for each user that has something running.
+    AtOnceByUser(Option<u32>, HashMap<u128, Running>),
+}
+
+/// What is wanted of a limit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Want {
+    /// Its place in the book.
+    pub(super) at: u16,
+    /// How much: 1, or bytes.
+    pub(super) cost: u64,
+}
+
+/// Which want was not met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Short {
+    /// The want, by its place in the list.
+    pub(super) want: usize,
+    pub(super) wait: Wait,
+}
+
+/// See the module.
+pub struct Book {
+    inner: Mutex<Inner>,
+    room: Arc<Room>,
+}
+
+#[derive(Default)]
+pub(super) struct Inner {
+    pub(super) limits: Vec<(Key, Use)>,
+    /// Requests of other workers may have begun later than one that is here first.
+    now: Mono,
+}
+
+impl Book {
+    pub(super) fn new(room: Arc<Room>) -> Self {
+        Self { inner: Mutex::default(), room }
+    }
+
+    /// Takes over what is allowed from now on.
+    pub(super) fn follow(&self, terms: &Terms, now: Mono) {
+        let mut inner = self.inner.lock();
+        let now = inner.at(now);
+        for (key, used) in &mut inner.limits {
+            let gone = if key.what == What::Running { Cap::AtOnce(None) } else { Cap::Rate(Allowance::Unlimited) };
+            let cap = terms.caps.iter().find(|(known, _)| known == key).map_or(gone, |(_, cap)| *cap);
+            used.change(cap, now);
+        }
+        for (key, cap) in &terms.caps {
+            if !inner.limits.iter().any(|(known, _)| known == key) {
+                inner.limits.push((key.clone(), Use::new(key, *cap, &self.room, now)));
+            }
+        }
+    }
+
+    /// The place of a limit.
+    pub(super) fn place(&self, key: &Key) -> Option<u16> {
+        let at = self.inner.lock().limits.iter().position(|(known, _)| known == key)?;
+        u16::try_from(at).ok()
+    }
+
+    /// Takes all that is wanted, in order, or nothing.
+    pub(super) fn take(&self, now: Mono, user: Option<u128>, wants: &[Want]) -> Result<(), Short> {
+        let mut inner = self.inner.lock();
+        let now = inner.at(now);
+        for (index, want) in wants.iter().enumerate() {
+            if let Err(wait) = inner.of(want.at).map_or(Ok(()), |used| used.take(now, user, want.cost)) {
+                wants.iter().take(index).for_each(|want| inner.give_back(now, user, *want));
+                return Err(Short { want: index, wait });
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives back what was taken; of counts always, of rates only what is listed.
+    pub(super) fn give_back(&self, now: Mono, user: Option<u128>, wants: &[Want]) {
+        let mut inner = self.inner.lock();
+        let now = inner.at(now);
+        wants.iter().for_each(|want| inner.give_back(now, user, *want));
+    }
+
+    /// Takes costs that have arisen already.
+    pub(super) fn charge(&self, now: Mono, user: Option<u128>, wants: &[Want]) {
+        let mut inner = self.inner.lock();
+        let now = inner.at(now);
+        for want in wants {
+            if let Some(used) = inner.of(want.at) {
+                used.charge(now, user, want.cost);
+            }
+        }
+    }
+
+    /// Forgets users of whom there is nothing to remember: a part of them at each call.
+    pub(super) fn sweep(&self, now: Mono) {
+        let mut inner = self.inner.lock();
+        let now = inner.at(now);
+        for (_, used) in &mut inner.limits {
+            if let Use::RateByUser(Allowance::Limited(limit), users) = used {
+                users.sweep(*limit, now, 8);
+            }
+        }
+    }
+
+    /// Looks at one limit.
+    pub(super) fn look<T>(&self, at: u16, look: impl FnOnce(&Key, &Use) -> T) -> Option<T> {
+        let inner = self.inner.lock();
+        inner.limits.get(usize::from(at)).map(|(key, used)| look(key, used))
+    }
+
+    /// Looks at all of them.
+    pub(super) fn look_at_all<T>(&self, look: impl FnMut(&(Key, Use)) -> T) -> Vec<T> {
+        self.inner.lock().limits.iter().map(look).collect()
+    }
+}
+
+impl Inner {
+    fn at(&mut self, now: Mono) -> Mono {
+        self.now = self.now.max(now);
+        self.now
+    }
+
+    fn of(&mut self, at: u16) -> Option<&mut Use> {
+        self.limits.get_mut(usize::from(at)).map(|(_, used)| used)
+    }
+
+    fn give_back(&mut self, now: Mono, user: Option<u128>, want: Want) {
+        if let Some(used) = self.of(want.at) {
+            used.give_back(now, user, want.cost);
+        }
+    }
+}
+
+impl Use {
+    fn new(key: &Key, cap: Cap, room: &Arc<Room>, now: Mono) -> Self {
+        let by_user = key.scope == holdfast_quota::scopes::Scope::User;
+        match cap {
+            Cap::Rate(allowance) if by_user => Self::RateByUser(allowance, Users::new(room.clone())),
+            Cap::Rate(allowance) => Self::Rate(Metered::new(allowance, now)),
+            Cap::AtOnce(most) if by_user => Self::AtOnceByUser(most, HashMap::new()),
+            Cap::AtOnce(most) => Self::AtOnce(most, Running::default()),
+        }
+    }
+
+    /// Another limit; what is in use stays in use.
+    fn change(&mut self, cap: Cap, now: Mono) {
+        match (self, cap) {
+            (Self::Rate(metered), Cap::Rate(to)) if metered.allowance() != to => metered.change(to, now),
+            (Self::RateByUser(from, users), Cap::Rate(to)) if *from != to => {
+                match (*from, to) {
+                    (Allowance::Limited(from), Allowance::Limited(to)) => users.change(from, to, now),
+                    _ => users.clear(),
+                }
+                *from = to;
+            }
+            (Self::AtOnce(most, _) | Self::AtOnceByUser(most, _), Cap::AtOnce(to)) => *most = to,
+            _ => {}
+        }
+    }
+
+    fn take(&mut self, now: Mono, user: Option<u128>, cost: u64) -> Result<(), Wait> {
+        match self {
+            Self::Rate(metered) => metered.take(now, cost),
+            Self::RateByUser(Allowance::Unlimited, _) => Ok(()),
+            Self::RateByUser(Allowance::Nothing, _) => {
+                if cost == 0 {
+                    Ok(())
+                } else {
+                    Err(Wait::Never)
+                }
+            }
+            Self::RateByUser(Allowance::Limited(limit), users) => {
+                user.map_or(Ok(()), |user| users.take(*limit, now, user, cost))
+            }
+            Self::AtOnce(most, running) => started(running.start(*most), *most),
+            Self::AtOnceByUser(most, by_user) => {
+                let Some(user) = user else { return Ok(()) };
+                let running = by_user.entry(user).or_default();
+                let free = running.start(*most);
+                if running.count() == 0 {
+                    by_user.remove(&user);
+                }
+                started(free, *most)
+            }
+        }
+    }
+
+    fn give_back(&mut self, now: Mono, user: Option<u128>, tokens: u64) {
+        match self {
+            Self::Rate(metered) => metered.give_back(now, tokens),
+            Self::RateByUser(Allowance::Limited(limit), users) => {
+                if let Some(user) = user {
+                    users.give_back(*limit, now, user, tokens);
+                }
+            }
+            Self::RateByUser(..) => {}
+            Self::AtOnce(_, running) => running.end(),
+            Self::AtOnceByUser(_, by_user) => {
+                let Some(user) = user else { return };
+                if let Some(running) = by_user.get_mut(&user) {
+                    running.end();
+                    if running.count() == 0 {
+                        by_user.remove(&user);
+                    }
+                }
+            }
+        }
+    }
+
+    fn charge(&mut self, now: Mono, user: Option<u128>, cost: u64) {
+        match self {
+            Self::Rate(metered) => metered.charge(now, cost),
+            Self::RateByUser(Allowance::Limited(limit), users) => {
+                if let Some(user) = user {
+                    users.charge(*limit, now, user, cost);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// When one of the running requests ends nobody knows; a second is what a client may be asked to wait. A cap of nothing never has room.
+fn started(free: bool, most: Option<u32>) -> Result<(), Wait> {
+    match (free, most) {
+        (true, _) => Ok(()),
+        (false, Some(0)) => Err(Wait::Never),
+        (false, _) => Err(Wait::For(std::time::Duration::from_secs(1))),
+    }
+}
