@@ -25,6 +25,8 @@ section! {
         data: SocketAddr = loopback(7400), ADDRESS;
         /// The admin port: an address, or a section with an address and a token file.
         admin: Admin = Admin::default(), AdminKind;
+        /// Where other gateways of the fleet reach this one; of `holdfast gateway` only. Left out: they do not.
+        peer: Option<SocketAddr> = None, Optional(ADDRESS);
     }
 }
 

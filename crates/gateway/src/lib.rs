@@ -41,6 +41,7 @@ pub use admin_port::serve_admin;
 pub use limits::Measured;
 pub use local::Local;
 pub use probes::StoreProbe;
+pub use residency::{Afar, Call, Company, Driver, Others};
 pub use server::{Gateway, Options, ServeError, Stopped, serve, worker_count};
 pub use shadow::{Difference, Kind, Magnitude, Noted, ShadowReport};
 pub use standing::Standing;

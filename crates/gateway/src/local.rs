@@ -43,7 +43,8 @@ impl Local {
         let worker = Arc::new(Worker::new(0));
         tasks.spawn(heartbeat(worker.clone()));
         let (workers, standing) = (vec![tasks.clone()], Standing::local());
-        let parts = Parts { frame, metrics, access, audit, standing, store: None, workers, control: tasks };
+        let parts =
+            Parts { frame, metrics, access, audit, standing, store: None, company: None, workers, control: tasks };
         let (gateway, drain) = parts.gateway(view)?;
         Ok(Self { gateway, worker, _drain: drain })
     }

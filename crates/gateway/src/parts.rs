@@ -10,7 +10,7 @@ use holdfast_telemetry::{AccessLog, AuditLog, GatewayMetrics};
 use crate::limits::AddressAttempts;
 use crate::probes::StoreProbe;
 use crate::receipts::Receipts;
-use crate::residency::Driver;
+use crate::residency::{Company, Driver};
 use crate::server::Gateway;
 use crate::stage::blame::Blame;
 use crate::standing::Standing;
@@ -24,6 +24,8 @@ pub(crate) struct Parts {
     pub(crate) audit: AuditLog,
     pub(crate) standing: Arc<Standing>,
     pub(crate) store: Option<StoreProbe>,
+    /// Those who share the loads with it.
+    pub(crate) company: Option<Arc<Company>>,
     /// One for each worker.
     pub(crate) workers: Vec<Tasks>,
     /// For everything that is not a request.
@@ -36,9 +38,12 @@ impl Parts {
     /// # Errors
     /// There is no table.
     pub(crate) fn gateway(self, first: &View) -> Result<(Arc<Gateway>, DrainHandle), StartError> {
-        let Self { frame, metrics, access, audit, standing, store, workers, control } = self;
+        let Self { frame, metrics, access, audit, standing, store, company, workers, control } = self;
         let count = workers.len();
         let driver = Driver::new(workers, control, metrics.clone());
+        if let Some(company) = company {
+            driver.join(company);
+        }
         driver.run();
         let tables = Tables::start(first, frame, driver.clone(), metrics.clone())?;
         let receipts = Receipts::new(tables.load().config.receipts.keep as usize, count);

@@ -24,7 +24,7 @@ use crate::limits::AddressAttempts;
 use crate::parts::Parts;
 use crate::probes::StoreProbe;
 use crate::receipts::Receipts;
-use crate::residency::Driver;
+use crate::residency::{Company, Driver};
 use crate::stage::blame::Blame;
 use crate::standing::Standing;
 use crate::table::{StartError, Tables};
@@ -80,6 +80,8 @@ pub struct Options {
     pub also: Option<admin::Also>,
     /// Tells how the store of the control plane does, where there is one in this process.
     pub store: Option<StoreProbe>,
+    /// Where this gateway is one of several: it starts no load before it has a lease.
+    pub company: Option<Arc<Company>>,
     /// Told the bound addresses once requests are accepted: data, admin.
     pub ready: Box<dyn FnOnce(SocketAddr, SocketAddr) + Send>,
 }
@@ -128,6 +130,7 @@ pub async fn serve(
         access_to_admin,
         also: resources,
         store,
+        company,
         ready,
     } = options;
     let count = worker_count(&config);
@@ -139,7 +142,8 @@ pub async fn serve(
     let drain_time = config.timeouts.drain;
     let first = link.view.borrow().clone();
     let tasks = workers.iter().map(|w| w.tasks().clone()).collect();
-    let parts = Parts { frame, metrics, access, audit, standing, store, workers: tasks, control: control.clone() };
+    let parts =
+        Parts { frame, metrics, access, audit, standing, store, company, workers: tasks, control: control.clone() };
     let (gateway, drain_handle) = parts.gateway(&first)?;
     gateway.tables.run(link, gateway.drain.clone(), &control);
     admin::register(&gateway);

@@ -9,7 +9,7 @@ use std::fmt;
 use holdfast_types::{Invariant, Mono};
 
 use crate::residency::{
-    Effect, Event, Mode, Op, Outcome, Proof, ReplicaIx, ReplicaSpec, Residency, ServerIx, Settings, Turn, Usage,
+    Effect, Event, Mode, Op, Outcome, Own, Proof, ReplicaIx, ReplicaSpec, Residency, ServerIx, Settings, Turn, Usage,
     VersionIx, VersionSpec, WaiterId,
 };
 
@@ -70,6 +70,8 @@ enum Heard {
 #[derive(Clone, Debug)]
 pub struct Witness {
     settings: Settings,
+    /// What the gateway may load on, if it is one of several.
+    own: Option<Own>,
     replicas: BTreeMap<ReplicaIx, ReplicaSpec>,
     versions: BTreeMap<VersionIx, VersionSpec>,
     waiters: BTreeMap<WaiterId, Waiter>,
@@ -96,6 +98,7 @@ impl Witness {
     pub fn new(settings: Settings) -> Self {
         Self {
             settings,
+            own: None,
             replicas: BTreeMap::new(),
             versions: BTreeMap::new(),
             waiters: BTreeMap::new(),
@@ -126,6 +129,7 @@ impl Witness {
     pub fn event(&mut self, event: &Event) {
         match event {
             Event::SetSettings(settings) => self.settings = settings.clone(),
+            Event::SetOwn(own) => self.own.clone_from(own),
             Event::SetReplica { replica, spec } => {
                 let known = self.replicas.insert(*replica, spec.clone());
                 self.up.extend(known.is_none().then_some(*replica));
@@ -275,6 +279,7 @@ impl Witness {
         hold(here <= bound, Invariant::Load1, || format!("{here} loads on {replica:?}, the bound is {bound}"))?;
         let (all, fleet) = (self.in_flight(now), self.settings.fleet_loads as usize);
         hold(all <= fleet, Invariant::Load1, || format!("{all} loads in the fleet, the bound is {fleet}"))?;
+        self.owned(now, replica)?;
         let asked = self.asked.contains(&(replica, version)) && spec.is_some_and(|s| s.loads);
         hold(asked, Invariant::Load1, || format!("{version:?} loads on {replica:?}, where nobody may use it"))?;
         let serves = self.shown.contains(&(replica, version));
@@ -282,6 +287,17 @@ impl Witness {
         let (held, memory) = (after.held(replica), spec.and_then(|s| s.memory));
         hold(memory.is_none_or(|m| held <= m), Invariant::Load2, || {
             format!("{replica:?} is to hold {held} of {memory:?}")
+        })
+    }
+
+    /// One of several gateways loads on its own servers alone, while its lease lasts, and within its part.
+    fn owned(&self, now: Mono, replica: ReplicaIx) -> Result<(), Violation> {
+        let Some(own) = &self.own else { return Ok(()) };
+        let holds = own.replicas.contains(&replica) && now < own.until;
+        hold(holds, Invariant::Load1, || format!("a load on {replica:?}, which is not this gateway's to load on"))?;
+        let ours = self.loads.iter().filter(|l| l.op.is_some()).count();
+        hold(ours <= own.part as usize, Invariant::Load1, || {
+            format!("{ours} loads, the gateway's part is {}", own.part)
         })
     }
 
@@ -355,6 +371,8 @@ impl Witness {
         })?;
         hold(tick.is_none_or(|t| t > now), Invariant::Acct1, || format!("the tick at {now:?} left work for {tick:?}"))?;
         let (ours, theirs) = (self.in_flight(now), after.loads_in_flight() as usize);
-        hold(ours == theirs, Invariant::Acct1, || format!("{ours} loads are in flight, the machine counts {theirs}"))
+        // Of several gateways each counts for the fleet what takes something of its part.
+        let agree = if self.own.is_some() { theirs <= ours } else { ours == theirs };
+        hold(agree, Invariant::Acct1, || format!("{ours} loads are in flight, the machine counts {theirs}"))
     }
 }

@@ -11,7 +11,7 @@ use holdfast_types::{GatewayName, ModelName, PoolName, ReplicaName, Revision, Te
 
 use crate::proto::{self, ReportKind};
 
-fn artifact_out(artifact: &Artifact) -> proto::Artifact {
+pub(crate) fn artifact_out(artifact: &Artifact) -> proto::Artifact {
     proto::Artifact {
         pool: artifact.pool.to_string(),
         model: artifact.model.to_string(),
@@ -19,7 +19,7 @@ fn artifact_out(artifact: &Artifact) -> proto::Artifact {
     }
 }
 
-fn artifact_in(sent: &proto::Artifact) -> Option<Artifact> {
+pub(crate) fn artifact_in(sent: &proto::Artifact) -> Option<Artifact> {
     Some(Artifact {
         pool: PoolName::parse(&sent.pool).ok()?,
         model: ModelName::parse(&sent.model).ok()?,

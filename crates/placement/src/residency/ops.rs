@@ -219,6 +219,9 @@ impl Residency {
             }
             let loads = self.replicas.get(&replica).is_some_and(|r| r.spec.loads);
             match aim {
+                // Hidden it stays until its owner has unloaded it.
+                Aim::Retire if loads && !self.owns(replica) => {}
+                Aim::Room(_) | Aim::Renew if !self.owns(replica) => self.rescue(cx, replica, version),
                 Aim::Room(_) if !loads => self.rescue(cx, replica, version),
                 Aim::Room(new) if self.last_holder(replica, version) && !self.gives_way(replica, version, new) => {
                     self.rescue(cx, replica, version);

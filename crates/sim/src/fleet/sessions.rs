@@ -64,10 +64,11 @@ impl World<'_> {
         }
         let table = p.table.clone();
         let mut orders = Orders::default();
-        for (id, running) in &p.running {
+        // The older roll-out has the lower place.
+        for (place, (id, running)) in (1..).zip(&p.running) {
             let target = running.sides.last().map(|(version, _)| *version);
             for want in &running.wants {
-                let turn = if Some(want.1) == target { Turn::Coming } else { Turn::Retained };
+                let turn = if Some(want.1) == target { Turn::Coming(place) } else { Turn::Retained };
                 let known = orders.wants.entry(*want).or_insert(turn);
                 *known = turn.min(*known);
             }
