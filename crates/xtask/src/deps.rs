@@ -57,6 +57,7 @@ const TABLE: &[Row] = &[
             "quota",
             "quorum",
             "codec",
+            "identity",
             "decide",
             "config",
             "plane",
