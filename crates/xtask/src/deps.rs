@@ -29,6 +29,7 @@ const TABLE: &[Row] = &[
     row("1", "quota", &["types"], true),
     row("1", "codec", &["types"], true),
     row("1", "digest", &[], true),
+    row("1", "assign", &[], true),
     // As the pure ones, but with signatures and JSON of third parties.
     row("1", "identity", &["types"], false),
     row("1", "quorum", &[], true),
@@ -57,6 +58,7 @@ const TABLE: &[Row] = &[
             "quota",
             "quorum",
             "codec",
+            "identity",
             "decide",
             "config",
             "plane",
