@@ -9,6 +9,7 @@
 //! | [`window`] | no more than N in any span |
 //! | [`exact`] | billing-grade quotas, and metering |
 //! | [`plan`] | which limits a tenant and its users have |
+//! | [`ladder`] | what becomes of a socket's messages under overload |
 //! | [`lease`] | one limit over many gateways |
 //! | [`replay`] | what a limit would have refused of traffic that is known |
 //! | [`shares`] | floors of a shared capacity by weight, and who is lent what is idle |
@@ -19,6 +20,7 @@
 pub mod bucket;
 pub mod caps;
 pub mod exact;
+pub mod ladder;
 pub mod lease;
 pub mod limit;
 pub mod plan;
