@@ -18,7 +18,7 @@ use super::build::{self, StartError, Versions};
 use super::local::{ConfigStatus, Failed, Offers};
 use super::revision::Revisions;
 use super::{Table, handover, wanted};
-use crate::limits::Kept;
+use crate::limits::{Kept, Link};
 use crate::residency::Driver;
 use crate::shadow::{ShadowReport, Shadows};
 
@@ -77,7 +77,7 @@ impl Tables {
         let config = build::configuration(&frame, &view.table)?;
         let offers = Offers::new(&config);
         let revisions = Revisions::default();
-        let limits = Arc::new(Kept::default());
+        let limits = Arc::new(Kept::new(Link::new(&config)));
         let (table, _) = build::whole((&driver, &limits), config, view.table.clone(), &Versions::new(), &revisions)?;
         let state = State {
             frame: Arc::new(frame),
