@@ -21,7 +21,7 @@ demo: rust ## Build the gateway and play the demonstration: model servers, a gat
 	@$(CARGO) run $(LOCKED) --quiet --release -p holdfast -- demo
 
 .PHONY: test
-test: rust test-tools mlserver ## Run all tests, those against a real MLServer and a real PostgreSQL among them
+test: rust test-tools mlserver tokens ## Run all tests, those against a real MLServer and a real PostgreSQL among them
 	$(say) 'cargo test (unit, property, end-to-end)'
 	@$(CARGO) test $(LOCKED) --workspace --no-fail-fast
 
@@ -79,3 +79,7 @@ test-tools:
 .PHONY: mlserver
 mlserver:
 	@scripts/need-mlserver.sh
+
+.PHONY: tokens
+tokens:
+	@scripts/need-tokens.sh

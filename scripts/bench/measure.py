@@ -11,7 +11,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from entries import HERE, MARK, PATH, REPLICAS, VERIFIED, nginx_command, wait_until_ready
+from entries import HERE, HOLDFASTS, MARK, PATH, REPLICAS, VERIFIED, nginx_command, wait_until_ready
 from machine import Broken, Process, connections_to
 
 CONNECTIONS_SATURATED = 64
@@ -137,7 +137,7 @@ class Bench:
 
     def _check_records(self, entry, result):
         """After the end of the process: how many requests have no access record."""
-        if entry.name == "holdfast":
+        if entry.name in HOLDFASTS:
             expected = result["requests"] + VERIFIED
             result["records_missing"] = max(expected - entry.count_records(), 0)
             entry.access_log.unlink(missing_ok=True)

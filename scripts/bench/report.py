@@ -7,6 +7,7 @@ through the proxy minus the latency without it, by the same percentile. MB are 1
 import statistics
 from dataclasses import dataclass
 
+from entries import HOLDFASTS
 from measure import RATES, median_of
 
 COLUMNS = [
@@ -72,12 +73,14 @@ class Report:
     def verdicts(self):
         """The bar for the main job; only the lines for which both sides were measured."""
         found = []
-        cpu, envoy, floor = (self.cpu(name) for name in ("holdfast", "envoy-plain", "hyper-floor"))
-        if cpu is not None and envoy:
-            found.append(Verdict("CPU per request, x E", cpu / envoy, 0.32, "must"))
-        if cpu is not None and floor:
-            found.append(Verdict("CPU per request, x F", cpu / floor, 1.4, "must"))
-            found.append(Verdict("CPU per request, x F", cpu / floor, 1.15, "aim"))
+        envoy, floor = (self.cpu(name) for name in ("envoy-plain", "hyper-floor"))
+        for name in HOLDFASTS:
+            cpu = self.cpu(name)
+            if cpu is not None and envoy:
+                found.append(Verdict(f"CPU per request of {name}, x E", cpu / envoy, 0.32, "must"))
+            if cpu is not None and floor:
+                found.append(Verdict(f"CPU per request of {name}, x F", cpu / floor, 1.4, "must"))
+                found.append(Verdict(f"CPU per request of {name}, x F", cpu / floor, 1.15, "aim"))
         added = {name: self.added(name, RATES[0], "p50") for name in ("holdfast", "envoy-plain", "hyper-floor")}
         if added["holdfast"] is not None:
             what = f"added p50 at {RATES[0]:,}/s, us"
@@ -89,7 +92,9 @@ class Report:
             idle, after = _mb(result["rss_idle_kib"]), _mb(result["rss_after_kib"])
             found += [Verdict("MB idle", idle, 40, "must"), Verdict("MB idle", idle, 20, "aim")]
             found += [Verdict("MB after load", after, 80, "must"), Verdict("MB after load", after, 40, "aim")]
-            found.append(Verdict("requests without access record", result["records_missing"], 0, "must"))
+        missing = [result["records_missing"] for name in HOLDFASTS for result in self._of(name)]
+        if missing:
+            found.append(Verdict("requests without access record", sum(missing), 0, "must"))
         return found
 
     def notes(self):

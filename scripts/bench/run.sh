@@ -40,7 +40,7 @@ complaints=$("$venv/bin/python" -B -m unittest discover -s scripts/bench 2>&1) |
 
 echo '==> building the load generator and the hyper floor'
 cargo build --quiet --locked --release --manifest-path scripts/bench/Cargo.toml --target-dir "$target/bench-tools"
-if [[ ${#entries[@]} -eq 0 || " ${entries[*]} " == *' holdfast '* ]]; then
+if [[ ${#entries[@]} -eq 0 || " ${entries[*]} " == *' holdfast'* ]]; then
     echo '==> building holdfast with the profile dist (link-time optimisation: several minutes the first time)'
     cargo build ${CI:+--locked} --profile dist -p holdfast
 fi

@@ -7,10 +7,11 @@ use std::io;
 
 use crate::fault::{Sink, nearest};
 use crate::forms::File;
+use crate::identity::Auth;
 use crate::limits::{Plan, PlanLimits, ScopeLimits};
 use crate::model::{Config, Tenant};
 use crate::path::Path;
-use crate::settings::{Audit, Auth, Listen};
+use crate::settings::{Audit, Listen};
 use crate::stamps::{Stamp, Stamps};
 use crate::tree::{Node, Place};
 
@@ -53,6 +54,24 @@ impl Checker<'_, '_> {
         self.faults.add_near(place, path, reason, near);
     }
 
+    /// Reports names that are there before, to the letter, at the second place.
+    pub(crate) fn check_unique_exactly<'n>(
+        &mut self,
+        list: &Path<'_>,
+        field: &str,
+        names: impl Iterator<Item = Option<&'n str>>,
+    ) {
+        let mut seen: HashMap<&str, usize> = HashMap::new();
+        for (index, name) in names.enumerate() {
+            let Some(name) = name else { continue };
+            let first = *seen.entry(name).or_insert(index);
+            if first != index {
+                let reason = format!("{name:?} is the name of {} already", list.item(first));
+                self.fault(&list.item(index).field(field), reason);
+            }
+        }
+    }
+
     /// Reports names that are there before, also when case is ignored, at the second place.
     pub(crate) fn check_unique<'n>(
         &mut self,
@@ -79,7 +98,7 @@ impl Checker<'_, '_> {
 
 /// The whole file.
 pub(crate) fn check(checker: &mut Checker<'_, '_>, file: File) -> Config {
-    let auth = check_auth(checker, &file);
+    let auth = crate::identity::check(checker, &file);
     check_listen(checker, &file.listen);
     check_timeouts(checker, &file);
     let is_loopback = file.listen.data.ip().to_canonical().is_loopback();
@@ -135,30 +154,6 @@ fn check_presence(checker: &mut Checker<'_, '_>, file: &File) {
     }
 }
 
-fn check_auth(checker: &mut Checker<'_, '_>, file: &File) -> Option<Auth> {
-    let path = Path::Root.field("auth");
-    let Some(form) = &file.auth else {
-        if !checker.tree.has(&path) && file.control.is_none() {
-            checker.warn(&path, "is missing: no request can prove its tenant, so every request is refused");
-        }
-        return None;
-    };
-    let header = form.trusted_header.clone()?;
-    if !file.listen.data.ip().to_canonical().is_loopback() && !form.allow_non_loopback {
-        let data = file.listen.data;
-        let reason = format!(
-            "anybody who reaches {data} can claim any tenant by this header; listen on a loopback address, or set allow_non_loopback: true if \
-             only a proxy that sets the header can reach it"
-        );
-        checker.fault(&path.field("trusted_header"), reason);
-    }
-    let user = form.trusted_user_header.clone();
-    if user.as_ref() == Some(&header) {
-        checker.fault(&path.field("trusted_user_header"), "is the header that names the tenant");
-    }
-    Some(Auth { trusted_header: header, trusted_user_header: user, allow_non_loopback: form.allow_non_loopback })
-}
-
 fn check_limits(checker: &mut Checker<'_, '_>, file: &File) {
     let path = Path::Root.field("limits");
     crate::check_limits::scope(checker, &path.field("global"), &file.limits.global);
@@ -169,7 +164,7 @@ fn check_limits(checker: &mut Checker<'_, '_>, file: &File) {
 
 /// Limits of users that nobody's requests come under.
 fn check_users(checker: &mut Checker<'_, '_>, auth: Option<&Auth>, plans: &[Plan], tenants: &[Tenant]) {
-    if auth.is_none_or(|auth| auth.trusted_user_header.is_some()) {
+    if auth.is_none_or(|auth| auth.trusted_user_header.is_some() || !auth.jwt.is_empty()) {
         return;
     }
     let says = |limits: &PlanLimits| {
@@ -194,6 +189,15 @@ fn check_listen(checker: &mut Checker<'_, '_>, listen: &Listen) {
     if !admin.ip().to_canonical().is_loopback() && !has_token {
         let reason = format!("{admin} is not loopback, so callers must show a token; write {{ address, token_file }}");
         checker.fault(&admin_path, reason);
+    }
+    let clients = listen.admin.tls.as_ref().is_some_and(|tls| tls.clients.is_some());
+    if clients && !checker.tree.has(&admin_path.field("tokens_file")) {
+        let reason = "needs a tokens_file beside it, which says whose each certificate is";
+        checker.fault(&admin_path.field("tls").field("clients"), reason);
+    }
+    let is_clear = listen.admin.tls.is_none() && !checker.tree.has(&admin_path.field("tls"));
+    if !admin.ip().to_canonical().is_loopback() && is_clear {
+        checker.warn(&admin_path, "is not loopback, and without tls tokens cross the network in clear");
     }
     let is_same_ip = data.ip() == admin.ip() || data.ip().is_unspecified() || admin.ip().is_unspecified();
     if data.port() == admin.port() && data.port() != 0 && is_same_ip {

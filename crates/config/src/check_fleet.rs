@@ -26,6 +26,11 @@ pub(crate) fn check(checker: &mut Checker<'_, '_>, file: &File) {
         let reason = "is for `holdfast control`, whose section control is missing; `holdfast serve` keeps the truth in its state folder";
         checker.fault(&root("store"), reason);
     }
+    if let Some(tls) = file.store.as_ref().and_then(|store| store.tls.as_ref())
+        && tls.certificates.is_some() != tls.key.is_some()
+    {
+        checker.fault(&root("store").field("tls"), "has one of certificates and key without the other");
+    }
     if let Some(control) = &file.control {
         check_control(checker, file, control);
     }

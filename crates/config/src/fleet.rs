@@ -43,13 +43,26 @@ impl Role {
 section! {
     /// Where the control planes of a fleet keep the truth.
     pub struct StoreSection {
-        /// `postgresql://USER@HOST:PORT/DATABASE`, without a password. The host is on the loopback address or a Unix socket: there is no TLS to
-        /// PostgreSQL.
+        /// `postgresql://USER@HOST:PORT/DATABASE`, without a password. Without `tls` the host is on the loopback address or a Unix socket.
         postgres: Option<PostgresUrl> = None, Required(PostgresKind);
         /// A file with the password.
         password_file: Option<PathBuf> = None, Optional(PATH);
         /// The schema that holds the tables; each fleet has its own.
         schema: Box<str> = Box::from("holdfast"), SCHEMA;
+        /// TLS to PostgreSQL, as `sslmode=verify-full` has it. Left out: cleartext.
+        tls: Option<StoreTls> = None, Optional(form::<StoreTls>());
+    }
+}
+
+section! {
+    /// TLS to PostgreSQL. The server's certificate names the host of `postgres`.
+    pub struct StoreTls {
+        /// Who signs the certificates of servers, in PEM. There is no list that is built in.
+        authorities: Option<PathBuf> = None, Required(PATH);
+        /// The own certificate chain in PEM, if servers ask for one.
+        certificates: Option<PathBuf> = None, Optional(PATH);
+        /// Its private key in PEM.
+        key: Option<PathBuf> = None, Optional(PATH);
     }
 }
 

@@ -10,6 +10,7 @@ use holdfast_types::{Bytes, ModelName, PlanName, PoolName, ReplicaName, TenantId
 
 use crate::compound::{List, MapOf, Named, Optional, Required};
 use crate::fleet::{ControlSection, GatewaySection, StoreSection};
+use crate::identity::AuthForm;
 use crate::kind::{Choice, Flag};
 use crate::limits::{OwnLimitsForm, PlanForm};
 use crate::model::Unavailable;
@@ -71,18 +72,6 @@ section! {
         plans: Vec<PlanForm> = Vec::new(), List { item: form::<PlanForm>(), least: 0 };
         /// Customers and what they pin.
         tenants: Vec<TenantForm> = Vec::new(), List { item: form::<TenantForm>(), least: 0 };
-    }
-}
-
-section! {
-    /// How a request proves which tenant it is.
-    pub(crate) struct AuthForm {
-        /// A header that names the tenant and is believed as it is: for development, and behind a proxy that sets it.
-        trusted_header: Option<Box<str>> = None, Required(HEADER);
-        /// A header that names the user and is believed as it is, under the same conditions. Without it nobody's requests are a user's, and limits of users are not applied.
-        trusted_user_header: Option<Box<str>> = None, Optional(HEADER);
-        /// Whether that header is believed on a data listener that is not loopback.
-        allow_non_loopback: bool = false, Flag;
     }
 }
 

@@ -8,11 +8,10 @@ use std::path::PathBuf;
 use holdfast_types::{Bytes, ModelName, PlanName, PoolName, TenantId, Version};
 
 use crate::fleet::{ControlSection, GatewaySection, Role, StoreSection};
+use crate::identity::Auth;
 use crate::limits::{Plan, PlanLimits};
 use crate::pool::{Digest, Pool};
-use crate::settings::{
-    Audit, Auth, FleetLoads, History, Limits, Listen, Log, Metrics, Receipts, Rollouts, Timeouts, Truth,
-};
+use crate::settings::{Audit, FleetLoads, History, Limits, Listen, Log, Metrics, Receipts, Rollouts, Timeouts, Truth};
 use crate::stamps::Stamps;
 
 /// A whole configuration.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use holdfast_types::Bytes;
 
-use crate::compound::Optional;
+use crate::compound::{Optional, Required};
 use crate::kind::{Choice, Flag};
 use crate::limits::{AttemptLimits, NAMESPACE, REDIS, RedisUrl, ScopeLimits};
 use crate::number::{Count, Positive};
@@ -37,6 +37,20 @@ section! {
         token_file: Option<PathBuf> = None, Optional(PATH);
         /// A file with tokens of several callers, a line `NAME ROLE TOKEN` each; the roles are `viewer`, `operator` and `admin`.
         tokens_file: Option<PathBuf> = None, Optional(PATH);
+        /// TLS on the admin port. Left out: cleartext.
+        tls: Option<AdminTls> = None, Optional(form::<AdminTls>());
+    }
+}
+
+section! {
+    /// TLS of the admin port. The files are read anew when they change.
+    pub struct AdminTls {
+        /// The certificate chain in PEM, the own certificate first.
+        certificates: Option<PathBuf> = None, Required(PATH);
+        /// Its private key in PEM.
+        key: Option<PathBuf> = None, Required(PATH);
+        /// Who signs the certificates of callers, in PEM. Whose they are is said in `tokens_file`, by lines `NAME ROLE cert:cn=...` (or `dns=`, `uri=`, `email=`).
+        clients: Option<PathBuf> = None, Optional(PATH);
     }
 }
 
@@ -51,17 +65,6 @@ pub enum Truth {
 }
 
 pub(crate) const TRUTH: Choice<Truth> = Choice(&[("store", Truth::Store), ("file", Truth::File)]);
-
-/// How a request proves which tenant it is. Without one every request is refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Auth {
-    /// The header, in lower case, that names the tenant and is believed as it is.
-    pub trusted_header: Box<str>,
-    /// The header, in lower case, that names the user and is believed as it is.
-    pub trusted_user_header: Option<Box<str>>,
-    /// Whether that header is believed on a data listener that is not loopback.
-    pub allow_non_loopback: bool,
-}
 
 section! {
     /// Bounds on what one client, one connection or one request may take.
@@ -184,7 +187,7 @@ section! {
         retention: Duration = secs(90 * DAY / 1_000), millis_to(HOUR, 3_650 * DAY);
         /// Most bytes of all files, at least twice `max_file_size`: over it the oldest files are removed, whatever their age.
         max_total_size: Bytes = Bytes(8 * GIB), size(8 * KIB, 1_024 * TIB);
-        /// Most records of one worker that wait to be written, with up to 8 KiB each. One that finds no place is lost, counted and recorded.
+        /// Most records of one worker that wait to be written, some 400 bytes each. One that finds no place is lost, counted and recorded.
         queue: u32 = 4_096, Count { least: 1, most: 1_000_000 };
     }
 }

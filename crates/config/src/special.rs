@@ -23,7 +23,7 @@ impl Kind for AdminKind {
         if matches!(node.value, Value::Map(_)) {
             return form().read(node, path, sink);
         }
-        ADDRESS.read(node, path, sink).map(|address| Admin { address, token_file: None, tokens_file: None })
+        ADDRESS.read(node, path, sink).map(|address| Admin { address, ..Admin::default() })
     }
 
     fn schema(&self) -> Json {

@@ -73,6 +73,18 @@ fn a_password_is_in_a_file_and_in_no_message() {
 }
 
 #[test]
+fn a_store_elsewhere_names_whom_to_believe() {
+    let with = |more: &str| CONTROL.replace("password_file: pw", more);
+    let config = good(&with("tls: { authorities: ca.pem, certificates: own.pem, key: own.key }")).0;
+    let tls = config.store.unwrap().tls.unwrap();
+    assert_eq!(tls.authorities.unwrap().to_str(), Some("ca.pem"));
+    refused(&with("tls: {}"), &[("store.tls.authorities", "missing")]);
+    for one in ["certificates: own.pem", "key: own.key"] {
+        refused(&with(&format!("tls: {{ authorities: ca.pem, {one} }}")), &[("store.tls", "without the other")]);
+    }
+}
+
+#[test]
 fn who_may_be_a_gateway_is_said() {
     let with = |section: &str| CONTROL.replace("{ secret_file: secret }", section);
     assert_eq!(good(&with("{ open: true }")).0.role(), Role::Control);

@@ -96,7 +96,7 @@ fn identity_beyond_loopback_is_a_decision_that_is_written_down() {
     let auth = |more: &str| format!("listen: {{ data: \"0.0.0.0:7400\" }}\nauth: {{ trusted_header: X-Tenant{more} }}");
     assert!(load(&Source::text("t.yaml", &auth(""))).is_err());
     let config = good(&auth(", allow_non_loopback: true")).config;
-    assert_eq!(config.auth.map(|auth| auth.trusted_header), Some("x-tenant".into()));
+    assert_eq!(config.auth.and_then(|auth| auth.trusted_header), Some("x-tenant".into()));
     let admin = good("listen: { admin: { address: \"0.0.0.0:7401\", token_file: /run/token } }").config.listen.admin;
     assert_eq!(admin.token_file.as_deref(), Some(std::path::Path::new("/run/token")));
     let admin = good("listen: { admin: { address: \"0.0.0.0:7401\", tokens_file: /run/tokens } }").config.listen.admin;

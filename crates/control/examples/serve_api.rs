@@ -42,7 +42,7 @@ async fn main() {
 }
 
 async fn answer(bench: &Bench, request: Request<Incoming>) -> Response<holdfast_control::api::Body> {
-    match Door::open().caller(request.headers()) {
+    match Door::open().caller(request.headers(), None) {
         Err(problem) => problem.response(),
         Ok(caller) => bench.api.respond(&caller, request).await.unwrap_or_else(|| {
             holdfast_control::api::Problem::new(StatusCode::NOT_FOUND, "not_found", "nothing is here").response()

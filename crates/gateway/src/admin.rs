@@ -4,65 +4,57 @@
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http::{Extensions, HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::{Value, json};
 
+use holdfast_net::tls::Entrance;
 use holdfast_net::{Listener, Tasks};
 use holdfast_placement::residency::{ReplicaReport, Report, State};
 use holdfast_telemetry::{Clock, Collected, Registry, Sink};
 use holdfast_types::{Mono, TenantId};
 
+use crate::admin_port::serve_admin;
 use crate::explain::{explanation, splits};
 use crate::probes;
 use crate::receipts;
 use crate::server::Gateway;
 use crate::table::PendingPin;
 
-/// Most connections to the admin port at a time.
-const CONNECTIONS: usize = 256;
 /// Most entries of one page of a listing.
 const PAGE: usize = 1000;
 
 /// What is answered on the admin port.
 pub type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
-/// Says whether who sends these fields may look; if not, what they are answered.
-pub type Access = Arc<dyn Fn(&HeaderMap) -> Result<(), Box<Answer>> + Send + Sync>;
+/// Says whether who sends these fields may look; if not, what they are answered. Among the extensions is an `Arc` of
+/// [`Peer`](holdfast_net::tls::Peer) if the client has a certificate.
+pub type Access = Arc<dyn Fn(&HeaderMap, &Extensions) -> Result<(), Box<Answer>> + Send + Sync>;
 
 /// Answers what this crate does not know: the resources of the control plane.
 pub type Also = Arc<dyn Fn(Request<Incoming>) -> Pin<Box<dyn Future<Output = Answer> + Send>> + Send + Sync>;
 
 /// Serves the admin port until the process ends.
-pub async fn listen(gateway: Arc<Gateway>, listener: Listener, access: Access, also: Option<Also>, tasks: Tasks) {
-    let places = Arc::new(tokio::sync::Semaphore::new(CONNECTIONS));
-    let connections = gateway.metrics.connections.get(["admin"]);
-    loop {
-        let (stream, _) = listener.accept().await;
-        // Over the bound a connection is closed at once.
-        let Ok(place) = places.clone().try_acquire_owned() else { continue };
-        let (gateway, access, also, counted) = (gateway.clone(), access.clone(), also.clone(), connections.track());
-        tasks.spawn(async move {
-            let _held = (place, counted);
-            let service = service_fn(move |request: Request<Incoming>| {
-                let (gateway, access, also) = (gateway.clone(), access.clone(), also.clone());
-                async move { Ok::<_, Infallible>(route(&gateway, &access, also, request).await) }
-            });
-            let mut builder = http1::Builder::new();
-            builder.timer(TokioTimer::new()).header_read_timeout(Duration::from_secs(30));
-            // How a scraper's connection ends is its own business.
-            let _ = builder.serve_connection(TokioIo::new(stream), service).await;
-        });
-    }
+pub async fn listen(
+    gateway: Arc<Gateway>,
+    listener: Listener,
+    entrance: Entrance,
+    access: Access,
+    also: Option<Also>,
+    tasks: Tasks,
+) {
+    let metrics = gateway.metrics.clone();
+    let connections = move || metrics.connections.get(["admin"]).track();
+    let answer = move |request: Request<Incoming>| {
+        let (gateway, access, also) = (gateway.clone(), access.clone(), also.clone());
+        async move { route(&gateway, &access, also, request).await }
+    };
+    serve_admin(listener, entrance, tasks, connections, answer).await;
 }
 
 async fn route(gateway: &Arc<Gateway>, access: &Access, also: Option<Also>, request: Request<Incoming>) -> Answer {
@@ -72,7 +64,7 @@ async fn route(gateway: &Arc<Gateway>, access: &Access, also: Option<Also>, requ
         return also(request).await;
     }
     let open = matches!(path, "/livez" | "/readyz" | "/healthz");
-    if !open && let Err(refused) = access(request.headers()) {
+    if !open && let Err(refused) = access(request.headers(), request.extensions()) {
         return *refused;
     }
     if !matches!(*request.method(), Method::GET | Method::HEAD) {

@@ -10,6 +10,7 @@ use http::HeaderValue;
 
 use holdfast_config::{Stamp, Stamps};
 use holdfast_decide::{Reason, Route};
+use holdfast_identity::Subject;
 use holdfast_net::RequestGuard;
 use holdfast_telemetry::{AccessRecord, Clock, Endpoint, GaugeGuard, Outcome, Timing};
 use holdfast_types::{FailureKind, Mono};
@@ -59,6 +60,8 @@ pub struct Exchange {
     /// Its method.
     pub method: &'static str,
     client: Option<Arc<str>>,
+    /// Whom its token names, if it brought a good one.
+    pub subject: Option<Arc<Subject>>,
     /// Which stamps its answer carries.
     pub stamps: Stamps,
     /// Present once resolved.
@@ -111,6 +114,7 @@ impl Exchange {
             endpoint: Endpoint::Other,
             method: "OTHER",
             client,
+            subject: None,
             stamps: Stamps::NONE,
             resolution: None,
             replica: None,
@@ -137,6 +141,11 @@ impl Exchange {
     /// The gateway.
     pub fn gateway(&self) -> &Arc<Gateway> {
         &self.gateway
+    }
+
+    /// The client's address.
+    pub fn client(&self) -> Option<&str> {
+        self.client.as_deref()
     }
 
     /// Notes that it is being sent to a replica.
@@ -177,10 +186,7 @@ impl Exchange {
     pub fn gives(&mut self, data: &[u8], last: bool) {
         self.bytes_out += data.len() as u64;
         if let Some(trail) = &mut self.trail {
-            trail.gives(data);
-            if last {
-                trail.gave_all();
-            }
+            trail.gives(data, last);
         }
     }
 
@@ -235,6 +241,7 @@ impl Exchange {
             replica: self.replica.as_ref().map(|r| r.name.clone()),
             method: self.method,
             client: self.client.clone(),
+            subject: self.subject.clone(),
             answered: self.answered,
             outcome,
             journal,

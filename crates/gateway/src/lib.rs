@@ -4,6 +4,7 @@
 //! them a request keeps only its route. Nothing that comes later can resolve again.
 
 mod admin;
+mod admin_port;
 mod answer;
 mod body;
 mod connection;
@@ -12,6 +13,7 @@ mod explain;
 mod fleet;
 mod golden;
 mod headers;
+mod identity;
 mod lease;
 mod limits;
 mod local;
@@ -34,6 +36,7 @@ mod upstream_body;
 mod worker;
 
 pub use admin::{Access, Also, Answer, problem};
+pub use admin_port::serve_admin;
 pub use limits::Measured;
 pub use local::Local;
 pub use probes::StoreProbe;

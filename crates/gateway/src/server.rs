@@ -12,6 +12,7 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 
 use holdfast_config::{Config, Frame};
+use holdfast_net::tls::Entrance;
 use holdfast_net::{Admission, Drain, DrainHandle, Listener, Tasks, bind};
 use holdfast_plane::ControlEnd;
 use holdfast_telemetry::{AccessLog, AuditLog, Clock, GatewayMetrics};
@@ -70,6 +71,8 @@ pub struct Options {
     pub access: AccessLog,
     /// The audit log.
     pub audit: AuditLog,
+    /// TLS on the admin port, if there is any.
+    pub admin_entrance: Entrance,
     /// Whom the admin port lets in.
     pub access_to_admin: admin::Access,
     /// Answers what else is asked on the admin port.
@@ -120,6 +123,7 @@ pub async fn serve(
         metrics,
         access,
         audit,
+        admin_entrance: entrance,
         access_to_admin,
         also: resources,
         store,
@@ -159,7 +163,8 @@ pub async fn serve(
     for handle in &mut workers {
         handle.tend(&gateway);
     }
-    control.spawn(admin::listen(gateway.clone(), admin_listener, access_to_admin, resources, control.clone()));
+    let served = admin::listen(gateway.clone(), admin_listener, entrance, access_to_admin, resources, control.clone());
+    control.spawn(served);
     control.spawn(housekeeping(gateway.clone()));
     let accepting = accept_loop(&gateway, &data, &admission, &workers);
     if let (Ok(data), Ok(admin)) = addresses {

@@ -1,5 +1,6 @@
 //! What a request looks up besides the route: bounds, budgets, stamps. Made once per configuration.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderName;
@@ -11,11 +12,17 @@ use holdfast_quota::limit::Allowance;
 
 use crate::limits::allowance;
 
+use crate::identity::Identity;
+
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The header that names the tenant, if one is trusted.
     pub trusted_header: Option<HeaderName>,
+    /// What checks tokens, if they are what proves a tenant.
+    pub identity: Option<Arc<Identity>>,
+    /// The header that carries the proof of a tenant. No replica gets it.
+    pub credential: Option<HeaderName>,
     /// The header that names the user, if one is trusted.
     pub trusted_user_header: Option<HeaderName>,
     /// Most bytes of a request body.
@@ -46,10 +53,14 @@ impl Settings {
     /// From a checked configuration.
     #[must_use]
     pub fn new(config: &Config) -> Self {
+        let header = config.auth.as_ref().and_then(|auth| auth.trusted_header.as_ref());
+        let trusted_header = header.and_then(|name| HeaderName::from_bytes(name.as_bytes()).ok());
         let limits = &config.limits;
         let size = |bytes: holdfast_types::Bytes| usize::try_from(bytes.0).unwrap_or(usize::MAX);
         Self {
-            trusted_header: config.auth.as_ref().and_then(|a| HeaderName::from_bytes(a.trusted_header.as_bytes()).ok()),
+            credential: trusted_header.clone(),
+            trusted_header,
+            identity: None,
             trusted_user_header: config
                 .auth
                 .as_ref()
@@ -74,5 +85,15 @@ impl Settings {
                 .unwrap_or_default(),
             admission: AdmissionLimits { total: limits.connections, per_address: limits.connections_per_address },
         }
+    }
+
+    /// The same, with tokens that this checks.
+    #[must_use]
+    pub fn with_identity(mut self, identity: Option<Arc<Identity>>) -> Self {
+        if identity.is_some() {
+            self.credential = Some(http::header::AUTHORIZATION);
+        }
+        self.identity = identity;
+        self
     }
 }

@@ -3,16 +3,25 @@
 //! A trail is laid only for an inference, and only where the log is on. It leads to a record only if a model server's answer was passed on: what the
 //! gateway refuses by itself has no verdict.
 
-use holdfast_telemetry::{AuditEntry, Digested, Outcome};
+use holdfast_telemetry::{AuditEntry, Digested, Hash, Outcome, SharedDigest};
 use holdfast_types::Mono;
 
 use crate::exchange::{RequestId, Resolution};
 use crate::fleet::Replica;
 
+/// The digest of a request's body.
+#[derive(Debug)]
+pub enum Input {
+    /// It had been read.
+    Whole(Hash),
+    /// It streams through: of what has come so far.
+    Stream(SharedDigest),
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct Trail {
-    input: Digested,
+    input: Input,
     verdict: Digested,
     answered: bool,
     whole: bool,
@@ -20,7 +29,7 @@ pub struct Trail {
 
 impl Trail {
     /// Begins one, over the request's body.
-    pub fn new(input: Digested) -> Self {
+    pub fn new(input: Input) -> Self {
         Self { input, verdict: Digested::default(), answered: false, whole: false }
     }
 
@@ -29,9 +38,10 @@ impl Trail {
         self.answered = true;
     }
 
-    /// These bytes of the answer are given out.
-    pub fn gives(&mut self, data: &[u8]) {
-        self.verdict.update(data);
+    /// These bytes of the answer are given out. `last`: nothing comes after them.
+    pub fn gives(&mut self, data: &[u8], last: bool) {
+        self.verdict.update(data, last);
+        self.whole |= last;
     }
 
     /// All of the answer has been given out.
@@ -61,8 +71,11 @@ impl Trail {
             replica: replica.map(|r| r.name.clone()),
             bytes_in: outcome.bytes_in,
             bytes_out: outcome.bytes_out,
-            input: self.input,
-            verdict: self.verdict,
+            input: match self.input {
+                Input::Whole(hash) => hash,
+                Input::Stream(digest) => digest.lock().finish(),
+            },
+            verdict: self.verdict.finish(),
             whole: self.whole && outcome.error.is_none(),
         })
     }

@@ -12,7 +12,7 @@ use hyper::body::Incoming;
 use parking_lot::Mutex;
 use tokio::time::{Instant, Sleep};
 
-use holdfast_telemetry::{Digested, SharedDigest};
+use holdfast_telemetry::SharedDigest;
 use holdfast_types::{Failure, FailureKind};
 
 /// See the module.
@@ -70,14 +70,13 @@ impl ClientStream {
     }
 
     /// Has a digest taken of all that goes by from here on.
-    pub fn digest(&mut self) -> Digested {
-        let shared = self.digest.get_or_insert_default().clone();
-        Digested::shared(shared)
+    pub fn digest(&mut self) -> SharedDigest {
+        self.digest.get_or_insert_default().clone()
     }
 
     fn passes(&self, data: Bytes) -> Frame<Bytes> {
         if let Some(digest) = &self.digest {
-            digest.lock().update(&data);
+            digest.lock().update(&data, false);
         }
         Frame::data(data)
     }

@@ -1,26 +1,28 @@
 //! Asking a running control plane over its admin port.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, IF_MATCH};
-use http::{HeaderValue, Method, StatusCode};
+use http::header::{CONTENT_TYPE, IF_MATCH};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
+use http_body_util::{BodyExt, Full, Limited};
 use serde_json::Value;
-
-use holdfast_net::{Connector, Fetch, Target, Tasks};
 
 use crate::cli::AdminArgs;
 use crate::command::{Failure, run_to_end};
+use crate::link::{Link, within};
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a whole state may take to be looked at and taken.
 const LONG_PATIENCE: Duration = Duration::from_secs(300);
 
+/// The most bytes of an answer.
+const MOST: usize = 16 << 20;
+
 /// A client of one admin port.
 pub struct Admin {
-    fetch: Fetch,
+    link: Link,
     url: String,
 }
 
@@ -38,22 +40,7 @@ impl Admin {
     /// # Errors
     /// The arguments are wrong.
     pub fn new(args: &AdminArgs) -> Result<Self, Failure> {
-        let wrong = || Failure::wrong(format!("--admin {:?} is not a URL such as http://127.0.0.1:7401", args.admin));
-        let authority = args.admin.trim_end_matches('/').strip_prefix("http://").ok_or_else(wrong)?;
-        let (host, port) = authority.rsplit_once(':').ok_or_else(wrong)?;
-        let port: u16 = port.parse().map_err(|_| wrong())?;
-        let host = host.trim_start_matches('[').trim_end_matches(']');
-        let connector = Arc::new(Connector::new(Target::new(host, port)));
-        let tasks = Tasks::new(tokio::runtime::Handle::current());
-        let mut fetch = Fetch::new(connector, authority, tasks);
-        if let Some(file) = &args.admin_token_file {
-            let token = std::fs::read_to_string(file)
-                .map_err(|e| Failure::wrong(format!("the token file {} cannot be read: {e}", file.display())))?;
-            let value = HeaderValue::from_str(&format!("Bearer {}", token.trim()));
-            let value = value.map_err(|_| Failure::wrong("the token has a character that no token has"))?;
-            fetch = fetch.with_field(AUTHORIZATION, value);
-        }
-        Ok(Self { fetch, url: args.admin.clone() })
+        Ok(Self { link: Link::new(args)?, url: args.admin.clone() })
     }
 
     /// Gets a resource.
@@ -61,7 +48,7 @@ impl Admin {
     /// # Errors
     /// The port cannot be reached, or refuses; in words that say what to do.
     pub async fn get(&self, path: &str) -> Result<Value, Failure> {
-        good(self.send(&self.fetch, Method::GET, path, Bytes::new(), PATIENCE).await?)
+        good(self.send(HeaderMap::new(), Method::GET, path, Bytes::new(), PATIENCE).await?)
     }
 
     /// Gets a resource that may not be there.
@@ -69,7 +56,7 @@ impl Admin {
     /// # Errors
     /// As [`Admin::get`].
     pub async fn find(&self, path: &str) -> Result<Option<Value>, Failure> {
-        let told = self.send(&self.fetch, Method::GET, path, Bytes::new(), PATIENCE).await?;
+        let told = self.send(HeaderMap::new(), Method::GET, path, Bytes::new(), PATIENCE).await?;
         if told.status == StatusCode::NOT_FOUND && !is_not_open(&told) { Ok(None) } else { good(told).map(Some) }
     }
 
@@ -78,7 +65,7 @@ impl Admin {
     /// # Errors
     /// As [`Admin::get`].
     pub async fn delete(&self, path: &str) -> Result<Value, Failure> {
-        good(self.send(&self.fetch, Method::DELETE, path, Bytes::new(), LONG_PATIENCE).await?)
+        good(self.send(HeaderMap::new(), Method::DELETE, path, Bytes::new(), LONG_PATIENCE).await?)
     }
 
     /// All rows of a listing, page by page, and the revision that the pages show if they name one. `path` has a query.
@@ -116,30 +103,38 @@ impl Admin {
     /// # Errors
     /// There is no answer.
     pub async fn try_json(&self, method: Method, path: &str, body: &Value, seen: Option<u64>) -> Result<Told, Failure> {
-        let with = |fetch: Fetch, name: HeaderName, value: &str| match HeaderValue::from_str(value) {
-            Ok(value) => fetch.with_field(name, value),
-            Err(_) => fetch,
-        };
-        let mut fetch = with(self.fetch.clone(), CONTENT_TYPE, "application/json");
-        if let Some(seen) = seen {
-            fetch = with(fetch, IF_MATCH, &format!("\"{seen}\""));
+        let mut fields = HeaderMap::new();
+        fields.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(seen) = seen.and_then(|seen| HeaderValue::from_str(&format!("\"{seen}\"")).ok()) {
+            fields.insert(IF_MATCH, seen);
         }
-        self.send(&fetch, method, path, body.to_string().into(), LONG_PATIENCE).await
+        self.send(fields, method, path, body.to_string().into(), LONG_PATIENCE).await
     }
 
     async fn send(
         &self,
-        fetch: &Fetch,
+        fields: HeaderMap,
         method: Method,
         path: &str,
         body: Bytes,
         patience: Duration,
     ) -> Result<Told, Failure> {
-        let answer = fetch.fetch(method, path, body, patience).await.map_err(|error| {
+        let exchange = within(patience, self.exchange(fields, method, path, body)).await;
+        exchange.map_err(|error| {
             Failure::lost(format!("no answer at {}: {error}\nis it running, and is --admin right?", self.url))
-        })?;
-        let body = serde_json::from_slice(&answer.body).unwrap_or(Value::Null);
-        Ok(Told { status: answer.status, body })
+        })
+    }
+
+    async fn exchange(&self, fields: HeaderMap, method: Method, path: &str, body: Bytes) -> Result<Told, String> {
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = method;
+        *request.uri_mut() = path.parse().map_err(|e: http::uri::InvalidUri| e.to_string())?;
+        *request.headers_mut() = fields;
+        self.link.sign(request.headers_mut());
+        let answer = self.link.open().await?.send_request(request).await.map_err(|e| e.to_string())?;
+        let status = answer.status();
+        let body = Limited::new(answer.into_body(), MOST).collect().await.map_err(|e| e.to_string())?.to_bytes();
+        Ok(Told { status, body: serde_json::from_slice(&body).unwrap_or(Value::Null) })
     }
 }
 
@@ -165,30 +160,6 @@ fn good(told: Told) -> Result<Value, Failure> {
 /// As [`Admin::get`].
 pub fn get(args: &AdminArgs, path: &str) -> Result<Value, Failure> {
     run_to_end(1, async { Admin::new(args)?.get(path).await })
-}
-
-/// Where the admin port is.
-///
-/// # Errors
-/// The address is no URL of one.
-pub fn place(args: &AdminArgs) -> Result<(String, u16), Failure> {
-    let wrong = || Failure::wrong(format!("--admin {:?} is not a URL such as http://127.0.0.1:7401", args.admin));
-    let authority = args.admin.trim_end_matches('/').strip_prefix("http://").ok_or_else(wrong)?;
-    let (host, port) = authority.rsplit_once(':').ok_or_else(wrong)?;
-    let port: u16 = port.parse().map_err(|_| wrong())?;
-    Ok((host.trim_start_matches('[').trim_end_matches(']').to_owned(), port))
-}
-
-/// What shows who asks, if there is a token.
-///
-/// # Errors
-/// The token file cannot be read, or holds no token.
-pub fn token(args: &AdminArgs) -> Result<Option<HeaderValue>, Failure> {
-    let Some(file) = &args.admin_token_file else { return Ok(None) };
-    let token = std::fs::read_to_string(file)
-        .map_err(|e| Failure::wrong(format!("the token file {} cannot be read: {e}", file.display())))?;
-    let value = HeaderValue::from_str(&format!("Bearer {}", token.trim()));
-    value.map(Some).map_err(|_| Failure::wrong("the token has a character that no token has"))
 }
 
 /// Encodes a value for a path or a query.

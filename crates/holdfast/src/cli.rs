@@ -201,9 +201,26 @@ pub struct AdminArgs {
     /// A file with the bearer token that the admin port asks for.
     #[arg(long, env = "HOLDFAST_ADMIN_TOKEN_FILE", value_name = "FILE")]
     pub admin_token_file: Option<PathBuf>,
+    /// TLS to it.
+    #[command(flatten)]
+    pub tls: TlsArgs,
     /// The form of what is printed.
     #[arg(long, value_enum, default_value_t)]
     pub output: Output,
+}
+
+/// TLS to an admin port whose URL begins with `https://`.
+#[derive(Clone, Debug, Default, Args)]
+pub struct TlsArgs {
+    /// Who signs the certificate of the admin port, in PEM; for https. There is no list that is built in.
+    #[arg(long, env = "HOLDFAST_CA_FILE", value_name = "FILE")]
+    pub ca_file: Option<PathBuf>,
+    /// The own certificate chain in PEM, if the admin port knows callers by certificates.
+    #[arg(long, env = "HOLDFAST_CLIENT_CERT", value_name = "FILE", requires = "client_key")]
+    pub client_cert: Option<PathBuf>,
+    /// Its private key in PEM.
+    #[arg(long, env = "HOLDFAST_CLIENT_KEY", value_name = "FILE", requires = "client_cert")]
+    pub client_key: Option<PathBuf>,
 }
 
 /// What to explain.

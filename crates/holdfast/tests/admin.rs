@@ -7,6 +7,7 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use holdfast_testkit::http::Client;
+use holdfast_testkit::raw::RawClient;
 use holdfast_testkit::{Holdfast, ModelServer, Proc, TempDir, eventually, free_port};
 use http::Method;
 use operation_support::{binary, model_server, one_pool, repository, served, tenant};
@@ -193,7 +194,7 @@ async fn a_wrong_address_is_told_as_what_it_is() {
     for (admin, code, says) in [
         ("http://127.0.0.1:1", 1, "is it running"),
         ("127.0.0.1:7401", 2, "is not a URL"),
-        ("https://127.0.0.1:7401", 2, "is not a URL"),
+        ("https://127.0.0.1:7401", 2, "--ca-file"),
         ("http://127.0.0.1", 2, "is not a URL"),
         ("http://127.0.0.1:port", 2, "is not a URL"),
         ("http://[::1]:1", 1, "is it running"),
@@ -314,4 +315,31 @@ async fn what_the_admin_port_shows_cannot_be_written_and_it_knows_what_it_has() 
     let explained = holdfast.admin.get("/v1/explain?tenant=%zz&model=%", &[]).await;
     assert!(explained.status.as_u16() < 500, "{explained:?}");
     assert_eq!(holdfast.admin_get("/v1/table").await["revision"], before);
+}
+
+/// Whoever begins heads and does not end them shuts the port to nobody, not even to who comes from the same address.
+#[tokio::test]
+async fn half_sent_heads_do_not_shut_the_admin_port() {
+    let (holdfast, _server, _repository) = world().await;
+    let mut half = Vec::new();
+    for n in 0..300 {
+        let Ok(mut client) = RawClient::try_connect(holdfast.admin.addr()).await else { panic!("connection {n}") };
+        client.write("GET /metrics HTTP/1.1\r\nhost: a\r\nx-never: ").await;
+        half.push(client);
+    }
+    for path in ["/readyz", "/metrics", "/v1/table", "/v1/pins"] {
+        // A connection of its own each time, as a tool's.
+        let asked = Client::new(holdfast.admin.addr()).get(path, &[]).await;
+        assert_eq!(asked.status, 200, "{path}");
+    }
+    let told = holdfast.cli(&["table", "show"]).await;
+    assert_eq!(told.status.code(), Some(0), "{}", err(&told));
+    let open = holdfast.metrics().await.sum("holdfast_connections", &[("listener", "admin")]);
+    assert!(open <= 64.0, "{open} connections of one address");
+    // Those that are left have their time.
+    let (mut ended, all) = (0, half.len());
+    for client in &mut half {
+        ended += usize::from(client.closes_within(Duration::from_secs(15)).await);
+    }
+    assert_eq!(ended, all);
 }

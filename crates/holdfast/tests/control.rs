@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use holdfast_testkit::http::Client;
 use holdfast_testkit::{Holdfast, ModelServer, Proc, TempDir, eventually, free_port};
+use http::Method;
 use operation_support::{binary, model_server, one_pool, repository, served, tenant};
 use serde_json::{Value, json};
 
@@ -346,4 +347,22 @@ async fn memory_is_planned_from_what_is_in_force_as_from_the_file() {
     let nobody = format!("http://127.0.0.1:{}", free_port());
     let (code, text) = world.run(&["plan", "residency", "--admin", &nobody]).await;
     assert_eq!(code, 1, "{text}");
+}
+
+#[tokio::test]
+async fn a_revert_leaves_out_what_has_left_the_catalogue_if_it_is_told_to() {
+    let world = world().await;
+    let wait = ["--wait", "--timeout", "60s"];
+    for (tenant, version) in [("acme", "2"), ("globex", "3")] {
+        let _ = world.done(&[&["pin", "set", tenant, "screen", version][..], &wait].concat()).await;
+    }
+    let gone = world.holdfast.admin.send(Method::DELETE, "/v1/versions/screen/1", &[], bytes::Bytes::new()).await;
+    assert_eq!(gone.unwrap().status, 200);
+    let (code, told) = world.run(&["table", "revert", "1", "--yes"]).await;
+    let named = "acme/screen to 1: version 1 of model screen is not in the catalogue any more";
+    assert!(code == 1 && told.contains("1 of 2 pins cannot go back to revision 1") && told.contains(named), "{told}");
+    let told = world.done(&[&["table", "revert", "1", "--skip-gone"][..], &wait].concat()).await;
+    assert!(told.contains(&format!("skipped: {named}")) && told.contains("globex/screen 3 -> 2"), "{told}");
+    assert_eq!(served(&world.holdfast, "globex", INFER).await, "2");
+    assert_eq!(served(&world.holdfast, "acme", INFER).await, "2", "as it was");
 }

@@ -6,6 +6,7 @@
 mod admission;
 mod client;
 mod conn;
+mod crowd;
 mod drain;
 mod fetch;
 mod guard;
@@ -14,12 +15,14 @@ mod listener;
 mod resolve;
 mod serve;
 mod tasks;
+pub mod tls;
 mod turns;
 mod watched;
 
 pub use admission::{Admission, AdmissionLimits, ConnPermit, Refused};
 pub use client::{Checkout, Connector, ReplicaConn, ReplicaPool, SendError};
 pub use conn::{ConnState, RequestGuard};
+pub use crowd::{Answering, Conduct, Crowd, Place};
 pub use drain::{Drain, DrainHandle};
 pub use fetch::{Fetch, FetchError, Fetched};
 pub use listener::{Listener, bind};

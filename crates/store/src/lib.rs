@@ -33,4 +33,4 @@ pub use json::Json;
 pub use key::{Key, Place, Space};
 pub use limits::*;
 pub use model::*;
-pub use postgres::{Postgres, PostgresOptions};
+pub use postgres::{Postgres, PostgresOptions, PostgresTls};

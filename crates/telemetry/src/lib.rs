@@ -29,7 +29,7 @@ mod usage;
 pub use access::{AccessLog, AccessOptions, AccessPolicy, AccessSink, AccessWriter};
 pub use audit::{
     AuditEntry, AuditFiles, AuditLog, AuditLosses, AuditOptions, AuditQuery, AuditWriter, Break, Digested, Found, Gap,
-    GapWhy, Head, Removed, Report, SharedDigest, Tip, Verifier,
+    GapWhy, Hash, Head, Removed, Report, SharedDigest, Tip, Verifier,
 };
 pub use clock::{Clock, Wall};
 pub use collected::Collected;

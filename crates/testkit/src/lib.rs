@@ -13,8 +13,11 @@
     reason = "test support: failing loudly, with the child's output, is its purpose"
 )]
 
+pub mod certificates;
+pub mod cut;
 pub mod holdfast;
 pub mod http;
+pub mod jwks;
 pub mod load;
 pub mod metrics;
 pub mod mlserver;
@@ -29,7 +32,10 @@ pub mod temp;
 pub mod v2_stub;
 pub mod wait;
 
+pub use certificates::{Authority, Signed};
+pub use cut::Cut;
 pub use holdfast::Holdfast;
+pub use jwks::{Jwks, Signer};
 pub use metrics::Metrics;
 pub use mlserver::MlServer;
 pub use model_server::ModelServer;

@@ -3,10 +3,12 @@
 //! `make test` installs Debian's package. A test that needs it fails when it is not there: a test that skips itself proves nothing.
 //! `initdb` and `postgres` refuse to run as root; then they run as the package's user `postgres`.
 
+use crate::certificates::{Authority, Signed};
 use crate::proc::{Proc, free_port};
 use crate::temp::TempDir;
 use crate::wait::try_eventually;
 use rustix::process::{Pid, Signal, kill_process};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
@@ -24,6 +26,8 @@ pub struct PostgresServer {
     port: u16,
     bin: PathBuf,
     dir: TempDir,
+    /// Settings of this server's own, each `NAME=VALUE`.
+    settings: Vec<String>,
 }
 
 impl PostgresServer {
@@ -35,6 +39,40 @@ impl PostgresServer {
     /// # Panics
     /// When PostgreSQL is not installed or does not come up.
     pub async fn start() -> Self {
+        Self::start_with(|_| Vec::new()).await
+    }
+
+    /// The same, which speaks TLS beside cleartext. With `clients`, who signs their certificates, it asks for one of everybody who comes over TLS,
+    /// and takes nobody without.
+    ///
+    /// # Panics
+    /// As [`PostgresServer::start`].
+    pub async fn start_with_tls(server: &Signed, clients: Option<&Authority>) -> Self {
+        Self::start_with(|dir| {
+            let (certificate, key) = server.files(dir, "server");
+            // It takes no key that others may read.
+            std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+            let mut settings = vec![
+                "ssl=on".to_owned(),
+                format!("ssl_cert_file={}", certificate.display()),
+                format!("ssl_key_file={}", key.display()),
+            ];
+            for file in [&certificate, &key] {
+                own(file.as_path());
+            }
+            if let Some(clients) = clients {
+                let file = clients.file(dir.join("clients.pem"));
+                settings.push(format!("ssl_ca_file={}", file.display()));
+                let rules = "hostssl all all 127.0.0.1/32 scram-sha-256 clientcert=verify-ca\n";
+                std::fs::write(dir.join("data").join("pg_hba.conf"), rules).unwrap();
+            }
+            settings
+        })
+        .await
+    }
+
+    /// `settings` may put files into the folder once there is a cluster in it.
+    async fn start_with(settings: impl FnOnce(&Path) -> Vec<String>) -> Self {
         let (dir, bin, port) = (TempDir::new(), bin(), free_port());
         own(dir.path());
         let secret = dir.join("password");
@@ -44,8 +82,9 @@ impl PostgresServer {
         init.args(["-U", USER, "-A", "scram-sha-256", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync"]);
         let done = run(&mut init);
         assert!(done.status.success(), "initdb failed: {}", String::from_utf8_lossy(&done.stderr));
-        let proc = launch(&bin, &dir, port).await;
-        Self { proc, port, bin, dir }
+        let settings = settings(dir.path());
+        let proc = launch(&bin, &dir, port, &settings).await;
+        Self { proc, port, bin, dir, settings }
     }
 
     /// Where it listens, with user and password.
@@ -109,7 +148,7 @@ impl PostgresServer {
     /// When it does not come up.
     pub async fn restart(&mut self) {
         self.kill9();
-        self.proc = launch(&self.bin, &self.dir, self.port).await;
+        self.proc = launch(&self.bin, &self.dir, self.port, &self.settings).await;
     }
 
     fn signal_children(&self, signal: Signal) {
@@ -128,13 +167,16 @@ impl Drop for PostgresServer {
     }
 }
 
-async fn launch(bin: &Path, dir: &TempDir, port: u16) -> Proc {
+async fn launch(bin: &Path, dir: &TempDir, port: u16, settings: &[String]) -> Proc {
     let data = dir.join("data");
     let started = try_eventually(START, async || {
         let mut command = as_owner(&bin.join("postgres"));
         command.arg("-D").arg(&data).args(["-p", &port.to_string()]).current_dir(dir.path());
         // The folder goes away with the test: what survives a kill is in the kernel's memory, and syncing it would only cost time.
         for setting in ["listen_addresses=127.0.0.1", "unix_socket_directories=", "fsync=off", "shared_buffers=32MB"] {
+            command.args(["-c", setting]);
+        }
+        for setting in settings {
             command.args(["-c", setting]);
         }
         let mut proc = Proc::start("postgres", command);

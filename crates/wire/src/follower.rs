@@ -6,6 +6,7 @@
 
 mod fresh;
 mod save;
+mod seek;
 mod session;
 mod state;
 
@@ -192,9 +193,17 @@ async fn links(
     status: &watch::Receiver<Arc<holdfast_plane::Status>>,
 ) {
     let mut pauses = Pauses::new(settings.pause_min, settings.pause_max);
-    for target in targets.iter().cycle() {
-        let ended = session::run(settings, target, state, status.clone()).await;
+    let mut number = 0;
+    while let Some(target) = targets.get(number) {
+        number = (number + 1) % targets.len();
+        let ended = session::run(settings, (targets, target), state, status.clone()).await;
         let pause = match &ended {
+            Ended::Moved(leader) => {
+                info!(from = %target.url, "another control plane leads: the link moves there");
+                number = *leader;
+                state.lost(&ended.to_string());
+                continue;
+            }
             Ended::GatewayGone => return,
             Ended::Lost { answered: true, .. } => pauses.anew(),
             Ended::Lost { answered: false, .. } => pauses.next(),

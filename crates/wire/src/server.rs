@@ -49,6 +49,20 @@ pub trait Plane: Send + Sync + 'static {
         Ok(())
     }
 
+    /// Whether what is told is known to be in force now; an error says in words why not. Gateways are told within a keep-alive, serve on, and look
+    /// for a control plane that can.
+    ///
+    /// # Errors
+    /// The words.
+    fn vouches(&self) -> Result<(), &'static str> {
+        Ok(())
+    }
+
+    /// Becomes ready when what `vouches` says may have changed since this call, so that gateways hear it at once.
+    fn turned(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(std::future::pending())
+    }
+
     /// A gateway has come. What is put into the end's `view` is sent to it; its `status` is marked as changed also by a heartbeat, and
     /// closes when the gateway is gone. Dropping the end ends the link. One that came before under the same name has been told to go.
     fn attach(&self, end: GatewayEnd);
@@ -190,7 +204,7 @@ impl Control for Service {
         let permit = permit.map_err(|_| Status::resource_exhausted("too many tables are being fetched"))?;
         let view = self.plane.view(&gateway);
         let (has, current) = (Stamp::read(ask.has.as_ref()), Stamp::of(&view.table));
-        let welcome = link::welcome(&self.settings.release, current);
+        let welcome = link::welcome(&self.settings.release, current, self.plane.vouches());
         let newer = current.filter(|current| has.is_none_or(|has| current.revision > has.revision));
         let (base, hub) = (has.and_then(|has| self.hub.table(has)), &self.hub);
         hub.remember(&view.table);

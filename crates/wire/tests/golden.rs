@@ -129,7 +129,7 @@ fn messages() -> Vec<(&'static str, Vec<u8>)> {
     let control = |what| proto::FromControl { what: Some(what) }.encode_to_vec();
     let gateway = |what| proto::FromGateway { what: Some(what) }.encode_to_vec();
     let hello = proto::Hello { gateway: "g1".to_owned(), release: "0.1.0".to_owned(), has: has.clone() };
-    let welcome = proto::Welcome { release: "0.1.0".to_owned(), current: has.clone() };
+    let welcome = proto::Welcome { release: "0.1.0".to_owned(), current: has.clone(), ..Default::default() };
     vec![
         ("fetch", proto::FetchRequest { gateway: "g1".to_owned(), has: has.clone() }.encode_to_vec()),
         ("hello", gateway(from_gateway::What::Hello(hello))),
@@ -137,7 +137,7 @@ fn messages() -> Vec<(&'static str, Vec<u8>)> {
         ("heartbeat", gateway(from_gateway::What::Heartbeat(proto::Heartbeat {}))),
         ("need_whole", gateway(from_gateway::What::NeedWhole(proto::NeedWhole { why: "doubt".to_owned() }))),
         ("welcome", control(from_control::What::Welcome(welcome))),
-        ("keep_alive", control(from_control::What::KeepAlive(proto::KeepAlive { current: has }))),
+        ("keep_alive", control(from_control::What::KeepAlive(proto::KeepAlive { current: has, ..Default::default() }))),
         ("orders", control(from_control::What::Orders(words::orders_out(&orders())))),
         ("whole", control(part(None, &first, None))),
         ("delta", control(part(Some(&first), &second, Some(&orders())))),

@@ -29,9 +29,11 @@ const TABLE: &[Row] = &[
     row("1", "quota", &["types"], true),
     row("1", "codec", &["types"], true),
     row("1", "digest", &[], true),
+    // As the pure ones, but with signatures and JSON of third parties.
+    row("1", "identity", &["types"], false),
     row("1", "quorum", &[], true),
     row("2", "decide", &["types", "placement"], true),
-    row("3", "config", &["types", "decide"], false),
+    row("3", "config", &["types", "identity", "decide"], false),
     row("3", "plane", &["types", "decide", "config"], false),
     row("3", "net", &["types", "codec"], false),
     row("3", "store", &["types", "digest"], false),
@@ -42,7 +44,7 @@ const TABLE: &[Row] = &[
     row(
         "4",
         "gateway",
-        &["types", "placement", "quota", "codec", "decide", "config", "plane", "net", "bank", "telemetry"],
+        &["types", "placement", "quota", "codec", "identity", "decide", "config", "plane", "net", "bank", "telemetry"],
         false,
     ),
     row("4", "control", &["types", "placement", "decide", "config", "plane", "store", "telemetry"], false),

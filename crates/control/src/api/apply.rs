@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 use http::header::IF_MATCH;
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
 use holdfast_config::{Faults, Resources, Source, split};
 use holdfast_types::Revision;
@@ -11,7 +11,7 @@ use super::change::Wish;
 use super::problem::Problem;
 use super::request::{Members, tags};
 use super::{Answer, Api, Input, answer, render};
-use crate::desk::{DeskError, What};
+use crate::desk::{DeskError, GonePin, RevertTarget, What};
 
 /// What a text declares, and which of its sections do not route.
 struct Read {
@@ -46,10 +46,16 @@ impl Api {
         let mut body = Members::read(&input.body)?;
         let to = body.revision("to")?;
         let reason = body.text("reason")?;
+        let skip_gone = body.flag("skip_gone")?;
         let options = super::change::options(&mut body)?;
         body.end()?;
         let _turn = self.turn(dry_run).await?;
-        let target = self.desk.revert_target(to).await?;
+        let mut target = self.desk.revert_target(to).await?;
+        if skip_gone {
+            target.skip_gone();
+        } else if !target.gone.is_empty() {
+            return Err(gone(&target));
+        }
         let reason = reason.unwrap_or_else(|| format!("back to revision {}", target.to));
         let wish = Wish { what: What::Edits(target.edits), reason, options, dry_run };
         // What the target was worked out from must be what is changed.
@@ -58,9 +64,33 @@ impl Api {
         let mut told = render::done(&done);
         if let Some(told) = told.as_object_mut() {
             told.insert("to".to_owned(), target.to.0.into());
+            told.insert("skipped".to_owned(), listed(&target.gone));
+            told.insert("skipped_total".to_owned(), target.gone.len().into());
         }
         Ok(tagged(&told, done.revision))
     }
+}
+
+/// Pins that are listed one by one, and those that are named in words.
+const LISTED: usize = 1_000;
+const NAMED: usize = 100;
+
+fn listed(gone: &[GonePin]) -> Json {
+    let pin = |gone: &GonePin| json!({ "pin": &*gone.pin, "version": gone.version, "reason": gone.why });
+    gone.iter().take(LISTED).map(pin).collect()
+}
+
+/// Every pin that cannot go back, and what can be done about it.
+fn gone(target: &RevertTarget) -> Problem {
+    let (gone, all) = (&target.gone, target.edits.len());
+    let mut lines = vec![format!("{} of {all} pins cannot go back to revision {}:", gone.len(), target.to)];
+    lines.extend(gone.iter().take(NAMED).map(|pin| format!("  {pin}")));
+    if gone.len() > NAMED {
+        lines.push(format!("  and {} more", gone.len() - NAMED));
+    }
+    lines.push("\"skip_gone\" (--skip-gone) has the others go back without them".to_owned());
+    let told = Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "gone", lines.join("\n"));
+    told.with("gone", listed(gone)).with("gone_total", gone.len().into())
 }
 
 fn tagged(told: &Json, revision: Option<Revision>) -> http::Response<super::Body> {

@@ -1,4 +1,4 @@
-//! Who may do what: bearer tokens with roles; and, where none is asked for, what keeps web pages away from a loopback port.
+//! Who may do what: bearer tokens and certificates with roles; and, where none is asked for, what keeps web pages away from a loopback port.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -6,6 +6,7 @@ use std::sync::Arc;
 use http::header::{AUTHORIZATION, HOST, ORIGIN};
 use http::{HeaderMap, StatusCode};
 
+use super::certificates::{Found, Names};
 use super::problem::Problem;
 use super::tokens::Tokens;
 
@@ -86,18 +87,25 @@ impl Door {
         Self { tokens: None }
     }
 
-    /// Who asks.
+    /// Who asks, by these fields, over a connection whose client has proved to have a certificate with these names.
     ///
-    /// Without tokens every program on the machine is let in, but no web page in a browser on it: neither one of another origin nor one whose
+    /// A token that is shown decides alone: whoever shows one wants to be its owner, and a wrong one is no better for the certificate beside it. Without tokens every program on the machine is let in, but no web page in a browser on it: neither one of another origin nor one whose
     /// host name leads here (DNS rebinding).
     ///
     /// # Errors
     /// 401, 403.
-    pub fn caller(&self, headers: &HeaderMap) -> Result<Caller, Problem> {
+    pub fn caller(&self, headers: &HeaderMap, names: Option<Names<'_>>) -> Result<Caller, Problem> {
         let Some(tokens) = &self.tokens else {
             return if is_of_a_page(headers) { Err(page()) } else { Ok(Caller::loopback()) };
         };
         let shown = headers.get(AUTHORIZATION).map(|value| value.as_bytes());
+        if let (None, Some(names)) = (shown, names) {
+            return match tokens.certified(names) {
+                Found::One(caller) => Ok(caller),
+                Found::Nobody => Err(uncertified("nobody is known by the names in the client's certificate")),
+                Found::Several => Err(uncertified("the names in the client's certificate are those of two callers")),
+            };
+        }
         let token = shown.and_then(|value| {
             let (scheme, token) = value.split_at_checked(7)?;
             scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
@@ -105,6 +113,10 @@ impl Door {
         let known = token.and_then(|token| tokens.find(token));
         known.ok_or_else(|| Problem::unauthenticated(shown.is_some()))
     }
+}
+
+fn uncertified(detail: &'static str) -> Problem {
+    Problem::new(StatusCode::FORBIDDEN, "forbidden", detail)
 }
 
 fn page() -> Problem {
@@ -150,7 +162,7 @@ mod tests {
             &[("host", "localhost:7401"), ("origin", "http://localhost:7401")],
             &[("host", "[::1]:7401"), ("authorization", "Bearer whatever")],
         ] {
-            assert_eq!(door.caller(&headers(good)), Ok(Caller::loopback()), "{good:?}");
+            assert_eq!(door.caller(&headers(good), None), Ok(Caller::loopback()), "{good:?}");
         }
         for bad in [
             &[("host", "evil.example:7401")][..],
@@ -159,7 +171,7 @@ mod tests {
             &[("host", "127.0.0.1:7401"), ("origin", "null")],
             &[("host", "127.0.0.1:7401"), ("origin", "http://127.0.0.1:80")],
         ] {
-            assert_eq!(door.caller(&headers(bad)).unwrap_err().status, 403, "{bad:?}");
+            assert_eq!(door.caller(&headers(bad), None).unwrap_err().status, 403, "{bad:?}");
         }
     }
 

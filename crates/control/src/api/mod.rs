@@ -10,6 +10,7 @@
 mod answer;
 mod apply;
 mod auth;
+mod certificates;
 mod change;
 mod driven;
 mod events;
@@ -36,6 +37,7 @@ use tokio::sync::Semaphore;
 use crate::desk::Desk;
 
 pub use auth::{Caller, Door, Role};
+pub use certificates::Names;
 pub use driven::Driven;
 pub use fleet::{Fleet, FleetError, Later, NodeView, RolloutView};
 pub use openapi::document;

@@ -297,6 +297,7 @@ pub(super) fn all() -> Json {
                 ("warnings", list(text())),
             ]),
         ),
+        ("Reverted", reverted()),
         ("Revision", shown),
         (
             "Revisions",
@@ -316,13 +317,34 @@ pub(super) fn all() -> Json {
         ("Rollouts", object(&[("items", list(named("Rollout"))), ("next", or_null(text()))])),
         ("Nodes", object(&[("in_force", revision()), ("items", list(node))])),
         ("RolloutOptions", options()),
-        ("Revert", asked(&[], &[("to", to()), ("reason", reason()), ("options", named("RolloutOptions"))])),
+        (
+            "Revert",
+            asked(
+                &[],
+                &[
+                    ("to", to()),
+                    ("skip_gone", json!({ "type": "boolean", "default": false })),
+                    ("reason", reason()),
+                    ("options", named("RolloutOptions")),
+                ],
+            ),
+        ),
         ("SteerRevert", asked(&[], &[("confirmed", json!({ "type": "boolean" }))])),
         ("State", state()),
     ] {
         all.insert(name.to_owned(), schema);
     }
     Json::Object(all)
+}
+
+/// What is not gone back to, and why.
+fn gone() -> Json {
+    list(object(&[("pin", text()), ("version", text()), ("reason", text())]))
+}
+
+fn reverted() -> Json {
+    let own = object(&[("to", revision()), ("skipped", gone()), ("skipped_total", number())]);
+    json!({ "allOf": [named("Done"), own] })
 }
 
 fn problem() -> Json {
@@ -335,5 +357,7 @@ fn problem() -> Json {
     let fault = object(&[("path", text()), ("reason", text())]);
     schema["properties"]["code"] = text();
     schema["properties"]["faults"] = list(fault);
+    schema["properties"]["gone"] = gone();
+    schema["properties"]["gone_total"] = number();
     schema
 }

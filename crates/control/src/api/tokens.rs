@@ -1,8 +1,9 @@
-//! The tokens of the admin port, from a file of lines `NAME ROLE TOKEN` that is read anew when it changes.
+//! Who may ask at the admin port, from a file of lines `NAME ROLE TOKEN` that is read anew when it changes.
 //!
-//! A token is `sha256:` and 64 hexadecimal digits, or the token itself; a file with the second kind must be its owner's alone. `#` begins a line
+//! In the place of a token `cert:KIND=NAME` stands for a client's certificate (`certificates`). A token is `sha256:` and 64 hexadecimal digits, or the token itself; a file with the second kind must be its owner's alone. `#` begins a line
 //! of comment. No fault, log line or answer has any part of a token in it.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
@@ -17,6 +18,7 @@ use holdfast_telemetry::Clock;
 use holdfast_types::{Mono, TenantId};
 
 use super::auth::{Caller, Role};
+use super::certificates::{Found, Names, Rule, find};
 
 /// Shorter ones could be guessed.
 pub const SHORTEST: usize = 16;
@@ -47,12 +49,21 @@ struct Entry {
     hash: Hash,
 }
 
+/// What a file says.
+#[derive(Debug, Default)]
+struct Listed {
+    entries: Vec<Entry>,
+    rules: Vec<Rule>,
+    /// Whether a token is not hashed.
+    plain: bool,
+}
+
 /// What tells one state of a file from another.
 type Mark = (u64, u64, i64, i64);
 
 #[derive(Debug)]
 struct Kept {
-    entries: Arc<[Entry]>,
+    listed: Arc<Listed>,
     mark: Option<Mark>,
     looked: Mono,
 }
@@ -74,11 +85,11 @@ impl Tokens {
     pub fn new(single: Option<&str>, file: Option<&Path>) -> Result<Self, TokensError> {
         let owner = Caller { name: "admin".into(), role: Role::Admin };
         let single = single.map(|token| Entry { caller: owner, hash: hash(token.as_bytes()) });
-        let (entries, mark) = match file {
+        let (listed, mark) = match file {
             Some(file) => read(file)?,
-            None => (Vec::new(), None),
+            None => (Listed::default(), None),
         };
-        let kept = Kept { entries: entries.into(), mark, looked: Clock::now() };
+        let kept = Kept { listed: Arc::new(listed), mark, looked: Clock::now() };
         Ok(Self { single, file: file.map(Path::to_owned), kept: Mutex::new(kept) })
     }
 
@@ -86,31 +97,43 @@ impl Tokens {
     #[must_use]
     pub fn find(&self, token: &[u8]) -> Option<Caller> {
         let given = hash(token);
-        let entries = self.entries();
-        let all = self.single.iter().chain(entries.iter());
+        let listed = self.listed();
+        let all = self.single.iter().chain(&listed.entries);
         all.fold(None, |found, entry| if equal(&entry.hash, &given) { Some(&entry.caller) } else { found }).cloned()
     }
 
-    /// The entries of the file. If it has changed it is read; one that cannot be taken leaves those in force that were.
-    fn entries(&self) -> Arc<[Entry]> {
+    /// Whose certificate has these names.
+    pub(super) fn certified(&self, names: Names<'_>) -> Found {
+        find(&self.listed().rules, names)
+    }
+
+    /// Whether anybody is known by a certificate.
+    #[must_use]
+    pub fn knows_certificates(&self) -> bool {
+        !self.listed().rules.is_empty()
+    }
+
+    /// What the file says. If it has changed it is read; one that cannot be taken leaves in force what was.
+    fn listed(&self) -> Arc<Listed> {
         let mut kept = self.kept.lock();
         let now = Clock::now();
         let Some(file) = self.file.as_deref().filter(|_| now.since(kept.looked) >= LOOK) else {
-            return kept.entries.clone();
+            return kept.listed.clone();
         };
         kept.looked = now;
         let mark = std::fs::metadata(file).ok().map(|m| mark(&m));
         if mark != kept.mark {
             kept.mark = mark;
             match read(file) {
-                Ok((entries, mark)) => {
-                    tracing::info!(file = %file.display(), tokens = entries.len(), "the admin tokens were read anew");
-                    (kept.entries, kept.mark) = (entries.into(), mark);
+                Ok((listed, mark)) => {
+                    let (tokens, certificates) = (listed.entries.len(), listed.rules.len());
+                    tracing::info!(file = %file.display(), tokens, certificates, "the admin tokens were read anew");
+                    (kept.listed, kept.mark) = (Arc::new(listed), mark);
                 }
                 Err(error) => tracing::error!(%error, "the admin tokens stay as they were"),
             }
         }
-        kept.entries.clone()
+        kept.listed.clone()
     }
 }
 
@@ -118,7 +141,7 @@ fn mark(metadata: &std::fs::Metadata) -> Mark {
     (metadata.ino(), metadata.size(), metadata.mtime(), metadata.mtime_nsec())
 }
 
-fn read(path: &Path) -> Result<(Vec<Entry>, Option<Mark>), TokensError> {
+fn read(path: &Path) -> Result<(Listed, Option<Mark>), TokensError> {
     let failed = |error| TokensError::Read(path.to_owned(), error);
     let file = File::open(path).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
@@ -128,19 +151,19 @@ fn read(path: &Path) -> Result<(Vec<Entry>, Option<Mark>), TokensError> {
     if text.len() as u64 > MOST {
         return wrong("a file of tokens has at most 1 MiB");
     }
-    let (entries, plain) = parse(&text).map_err(|(line, reason)| TokensError::Line(path.to_owned(), line, reason))?;
-    if entries.is_empty() {
+    let listed = parse(&text).map_err(|(line, reason)| TokensError::Line(path.to_owned(), line, reason))?;
+    if listed.entries.is_empty() && listed.rules.is_empty() {
         return wrong("there is no token in it");
     }
-    if plain && metadata.mode() & 0o077 != 0 {
+    if listed.plain && metadata.mode() & 0o077 != 0 {
         return wrong("a file with tokens that are not hashed must be its owner's alone: chmod 600");
     }
-    Ok((entries, Some(mark(&metadata))))
+    Ok((listed, Some(mark(&metadata))))
 }
 
-/// The entries, and whether any of them is not hashed; or the line and what is wrong with it.
-fn parse(text: &str) -> Result<(Vec<Entry>, bool), (usize, &'static str)> {
-    let (mut entries, mut plain) = (Vec::<Entry>::new(), false);
+/// What the text says; or the line and what is wrong with it.
+fn parse(text: &str) -> Result<Listed, (usize, &'static str)> {
+    let (mut listed, mut tokens, mut names) = (Listed::default(), HashSet::new(), HashSet::new());
     for (line, words) in text.lines().enumerate() {
         let words: Vec<&str> = words.split_whitespace().collect();
         let wrong = |reason| (line + 1, reason);
@@ -152,20 +175,37 @@ fn parse(text: &str) -> Result<(Vec<Entry>, bool), (usize, &'static str)> {
         };
         TenantId::check(name).map_err(|_| wrong("the name is not one: ASCII letters, digits, '.', '_' and '-'"))?;
         let role = Role::parse(role).ok_or_else(|| wrong("the role is viewer, operator or admin"))?;
-        let hash = match token.strip_prefix("sha256:") {
-            Some(digits) => unhex(digits).ok_or_else(|| wrong("after sha256: come 64 hexadecimal digits"))?,
-            None if token.chars().count() < SHORTEST => return Err(wrong("a token has at least 16 characters")),
-            None => {
-                plain = true;
-                hash(token.as_bytes())
+        let caller = Caller { name: name.into(), role };
+        match token.strip_prefix("cert:") {
+            Some(rule) => {
+                let rule = Rule::parse(rule, caller).map_err(wrong)?;
+                if !names.insert(rule.name()) {
+                    return Err(wrong("the name of the certificate is there twice"));
+                }
+                listed.rules.push(rule);
             }
-        };
-        if entries.iter().any(|entry| entry.hash == hash) {
-            return Err(wrong("the token is there twice"));
+            None => {
+                let hash = token_hash(token, &mut listed.plain).map_err(wrong)?;
+                if !tokens.insert(hash) {
+                    return Err(wrong("the token is there twice"));
+                }
+                listed.entries.push(Entry { caller, hash });
+            }
         }
-        entries.push(Entry { caller: Caller { name: name.into(), role }, hash });
     }
-    Ok((entries, plain))
+    Ok(listed)
+}
+
+/// The hash of a token that is given as such or as a hash; notes if it is the first.
+fn token_hash(token: &str, plain: &mut bool) -> Result<Hash, &'static str> {
+    match token.strip_prefix("sha256:") {
+        Some(digits) => unhex(digits).ok_or("after sha256: come 64 hexadecimal digits"),
+        None if token.chars().count() < SHORTEST => Err("a token has at least 16 characters"),
+        None => {
+            *plain = true;
+            Ok(hash(token.as_bytes()))
+        }
+    }
 }
 
 fn hash(bytes: &[u8]) -> Hash {
@@ -199,10 +239,10 @@ mod tests {
     fn a_line_is_taken_whole_or_its_fault_is_told_without_the_token() {
         let hashed = format!("sha256:{}", "Ab".repeat(32));
         let text = format!("# who\n\n ann admin  a-long-enough-token \nbob\tviewer {hashed}\n");
-        let (entries, plain) = parse(&text).unwrap();
+        let Listed { entries, plain, .. } = parse(&text).unwrap();
         let told: Vec<_> = entries.iter().map(|e| (&*e.caller.name, e.caller.role)).collect();
         assert_eq!((told, plain), (vec![("ann", Role::Admin), ("bob", Role::Viewer)], true));
-        let (entries, plain) = parse(&format!("bob viewer {BOB}")).unwrap();
+        let Listed { entries, plain, .. } = parse(&format!("bob viewer {BOB}")).unwrap();
         assert_eq!((entries[0].hash, plain), (hash(b"a-token-of-bob-01"), false));
         for (text, line, reason) in [
             ("ann admin", 1, "NAME ROLE TOKEN"),
@@ -212,6 +252,9 @@ mod tests {
             ("ann admin short-secret", 1, "16 characters"),
             ("ann admin sha256:12", 1, "64 hexadecimal"),
             ("a admin a-long-enough-token\nb viewer a-long-enough-token", 2, "twice"),
+            ("a admin cert:cn=ann\nb viewer cert:cn=ann", 2, "twice"),
+            ("a admin cert:dns=ci.example\na admin cert:dns=CI.example", 2, "twice"),
+            ("a admin cert:ann", 1, "cn=, dns=, uri= or email="),
         ] {
             let Err((at, told)) = parse(text) else { panic!("{text} is taken") };
             assert!(at == line && told.contains(reason) && !told.contains("secret"), "{text}: {at} {told}");

@@ -1,5 +1,6 @@
 //! What was: thin words over the store, in pages; and the way back.
 
+use std::fmt;
 use std::sync::Arc;
 
 use holdfast_config::ResourceKind;
@@ -28,6 +29,33 @@ pub struct RevertTarget {
     pub base: Revision,
     /// Edits of desired pins that lead there.
     pub edits: Vec<Edit>,
+    /// Those of them that cannot be made, since what they name has left the catalogue.
+    pub gone: Vec<GonePin>,
+}
+
+/// A pin that cannot go back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GonePin {
+    /// `TENANT/MODEL`.
+    pub pin: Arc<str>,
+    /// Where it was.
+    pub version: String,
+    /// Why it cannot go there.
+    pub why: String,
+}
+
+impl RevertTarget {
+    /// Leaves out what cannot be made.
+    pub fn skip_gone(&mut self) {
+        let gone = &self.gone;
+        self.edits.retain(|edit| gone.iter().all(|pin| pin.pin != edit.name));
+    }
+}
+
+impl fmt::Display for GonePin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} to {}: {}", self.pin, self.version, self.why)
+    }
 }
 
 impl Desk {
@@ -91,7 +119,9 @@ impl Desk {
                 break;
             }
         }
-        Ok(RevertTarget { to, base: truth.head.revision, edits: back(&truth, &then) })
+        let edits = back(&truth, &then);
+        let gone = edits.iter().filter_map(|edit| gone(&truth.desired, edit)).collect();
+        Ok(RevertTarget { to, base: truth.head.revision, edits, gone })
     }
 
     /// The revision before the last one that flipped a pin.
@@ -136,4 +166,18 @@ fn back(truth: &Truth, then: &Entries) -> Vec<Edit> {
     let mut edits: Vec<Edit> = was.chain(new.map(|(name, _)| edit(name, None))).collect();
     edits.sort_unstable_by(|a, b| a.name.cmp(&b.name));
     edits
+}
+
+/// Whether a pin leads to something that is not desired any more.
+fn gone(desired: &Entries, edit: &Edit) -> Option<GonePin> {
+    let version = edit.value.as_ref()?.as_str()?;
+    let (_, model) = edit.name.split_once('/')?;
+    let why = if desired.get(ResourceKind::Model, model).is_none() {
+        format!("model {model} is not in the catalogue any more")
+    } else if desired.get(ResourceKind::Version, &format!("{model}/{version}")).is_none() {
+        format!("version {version} of model {model} is not in the catalogue any more")
+    } else {
+        return None;
+    };
+    Some(GonePin { pin: edit.name.clone(), version: version.to_owned(), why })
 }

@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use holdfast_config::ResourceKind;
-use holdfast_decide::rollout::{ActivateRefusal, Effect, Event, PinFlip, PinView, Saved, TableView};
+use holdfast_decide::rollout::{ActivateRefusal, Effect, Event, PinFlip, Saved, TableView};
 use holdfast_store::{Json, Purpose, RecordWrite, Store};
-use holdfast_types::{Revision, Version};
+use holdfast_types::Revision;
 use serde::{Deserialize, Serialize};
 
 use super::board::Order;
 use super::causes::Cause;
 use super::forms::{By, Meta};
+use super::moved;
 use super::planning::Planned;
 use super::records::{self, LoadError, SaveOutcome, Stored, Versions};
 use super::running::Reply;
@@ -101,11 +101,7 @@ pub(super) async fn read(
         None => None,
     };
     let roster = sessions.refresh().await.map_err(words)?;
-    let view = |name: &Arc<str>| PinView {
-        version: truth.in_force.get(ResourceKind::Pin, name).and_then(|v| Version::parse(v.as_str()?).ok()),
-        split: truth.in_force.get(ResourceKind::Split, name).and_then(|value| split(value)),
-    };
-    let pins = pins.iter().map(view).collect();
+    let pins = pins.iter().map(|name| moved::view(&truth, name)).collect();
     let table = TableView { revision: truth.head.in_force, applied, roster, pins };
     Ok(Outcome::Table { id, event: Event::Table { read, table }, step: version })
 }
@@ -203,10 +199,4 @@ fn moves(flips: &[PinFlip]) -> Result<Vec<PinMove>, String> {
         Ok(PinMove { tenant, model, version, share: flip.share })
     };
     flips.iter().map(one).collect()
-}
-
-/// A share of a pin's traffic that is in force.
-fn split(value: &serde_json::Value) -> Option<(Version, u8)> {
-    let version = Version::parse(value.get("version")?.as_str()?).ok()?;
-    Some((version, u8::try_from(value.get("percent")?.as_u64()?).ok()?))
 }

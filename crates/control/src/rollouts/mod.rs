@@ -30,6 +30,7 @@ mod drive;
 pub mod forms;
 mod gone;
 mod jobs;
+mod moved;
 mod needed;
 mod planning;
 mod policy;

@@ -5,7 +5,7 @@
 //! * While a pin's way is not past its activation, and others of the roll-out have flipped, a new wish for it waits.
 //! * Back to what a roll-out still retains, all of it and nothing but it, is a revert of that roll-out: nothing is loaded. But with options of its
 //!   own it is another roll-out, for which what is retained is there already. Another wish for all pins of a canary is a revert, too: a share of a
-//!   version that nobody wants any more is not waited for.
+//!   version that nobody wants any more is not waited for. Pins that another change has moved have no say in either.
 //! * What failed, was aborted or was reverted by somebody is not tried again before the pin is desired anew, or asked for again since.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -84,7 +84,8 @@ pub(super) fn wishes(
     for way in ways {
         if way.goes_back(pins) {
             wishes.revert.insert(way.id);
-            taken.extend(way.names.iter().map(|name| ((*name).clone(), (way.id, None))));
+            let own = way.names.iter().zip(way.pins).filter(|(_, pin)| !pin.overtaken);
+            taken.extend(own.map(|(name, _)| ((*name).clone(), (way.id, None))));
         } else {
             way.look(pins, again, &mut wishes, &mut taken, &mut failed);
         }
@@ -152,11 +153,11 @@ impl Way<'_> {
         let back = |name: &&Arc<str>, pin: &SavedPin| {
             let (desired, in_force) = (pins.desired(name), pins.in_force(name));
             let Some(old) = pin.old.as_ref().map(|side| side.version.as_str()) else { return false };
-            let elsewhere = desired.is_some_and(|to| to != pin.new.version);
+            let elsewhere = desired != Some(&pin.new.version);
             if !pin.active {
                 return elsewhere;
             }
-            if pin.back || pin.overtaken {
+            if pin.back {
                 return false;
             }
             let kept = matches!(Stage::parse(&pin.stage), Some(Stage::Draining | Stage::Retaining));
@@ -164,8 +165,9 @@ impl Way<'_> {
                 kept && !self.own && pin.share == 100 && desired == Some(old) && in_force == Some(&pin.new.version);
             whole || (is_before_flip(pin) && elsewhere && in_force == Some(old))
         };
-        let active = self.pins.iter().any(|pin| pin.active);
-        active && self.names.iter().zip(self.pins).all(|(name, pin)| back(name, pin))
+        // A pin that another change has moved is not this roll-out's any more.
+        let own = || self.names.iter().zip(self.pins).filter(|(_, pin)| !pin.overtaken);
+        own().any(|(_, pin)| pin.active) && own().all(|(name, pin)| back(name, pin))
     }
 }
 

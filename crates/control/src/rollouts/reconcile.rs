@@ -37,6 +37,7 @@ impl Pins for Versions<'_> {
 impl Driver {
     pub(super) fn follow_policy(&mut self) {
         self.end_retentions();
+        self.tell_moved();
         let truth = self.truth.clone();
         // What is desired elsewhere by now, or asked for again, is not held back any more.
         self.stuck.retain(|name, stuck| {

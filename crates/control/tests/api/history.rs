@@ -63,6 +63,47 @@ async fn what_was_changed_can_be_read_compared_and_reverted() {
 }
 
 #[tokio::test]
+async fn a_revert_names_every_pin_that_cannot_go_back_and_may_leave_them_out() {
+    let bench = Bench::new().await;
+    for (pin, version) in [("acme/screen", "3"), ("globex/screen", "3")] {
+        bench.ask(&format!("PUT /v1/pins/{pin}"), &[], &format!(r#"{{"version":"{version}"}}"#)).await;
+    }
+    let gone = bench.ask("DELETE /v1/versions/screen/1", &[], "").await;
+    assert_eq!(gone.status, 200, "{}", gone.text);
+    let first = json!({
+        "pin": "acme/screen", "version": "1", "reason": "version 1 of model screen is not in the catalogue any more",
+    });
+    for path in ["/v1/revert", "/v1/revert?dry_run=true"] {
+        let refused = bench.ask(&format!("POST {path}"), &[], r#"{"to":1}"#).await;
+        assert_eq!(refused.refused(), (422, "gone"));
+        assert_eq!((&refused.json["gone"], &refused.json["gone_total"]), (&json!([first]), &json!(1)));
+        let detail = refused.json["detail"].as_str().unwrap();
+        assert!(
+            detail.starts_with("1 of 2 pins cannot go back to revision 1:\n  acme/screen to 1: version 1"),
+            "{detail}"
+        );
+        assert!(detail.contains("--skip-gone"), "{detail}");
+    }
+    assert_eq!((bench.pin("acme/screen").await.0, bench.pin("globex/screen").await.0), ("3".into(), "3".into()));
+    let back = bench.ask("POST /v1/revert", &[], r#"{"to":1,"skip_gone":true}"#).await;
+    assert_eq!((back.status.as_u16(), &back.json["skipped"]), (200, &json!([first])), "{}", back.text);
+    assert_eq!((&back.json["changes_total"], &back.json["changes"][0]["name"]), (&json!(1), &json!("globex/screen")));
+    assert_eq!((bench.pin("acme/screen").await.0, bench.pin("globex/screen").await.0), ("3".into(), "2".into()));
+    // Where nothing can go back, nothing is different.
+    bench.ask("PUT /v1/pins/globex/screen", &[], r#"{"version":"3"}"#).await;
+    assert_eq!(bench.ask("DELETE /v1/versions/screen/2", &[], "").await.status, 200);
+    let refused = bench.ask("POST /v1/revert", &[], r#"{"to":1}"#).await;
+    assert_eq!((refused.refused(), &refused.json["gone_total"]), ((422, "gone"), &json!(2)));
+    let none = bench.ask("POST /v1/revert", &[], r#"{"to":1,"skip_gone":true}"#).await;
+    assert_eq!(
+        (&none.json["revision"], &none.json["changes"], &none.json["skipped_total"]),
+        (&json!(null), &json!([]), &json!(2))
+    );
+    let wrong = bench.ask("POST /v1/revert", &[], r#"{"to":1,"skip_gone":"yes"}"#).await;
+    assert_eq!(wrong.refused().0, 422);
+}
+
+#[tokio::test]
 async fn gateways_say_what_they_have_in_force() {
     let bench = Bench::new().await;
     bench.fleet.node("g1", 1, true);

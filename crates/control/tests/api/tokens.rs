@@ -25,7 +25,7 @@ fn who(door: &Door, authorization: &str) -> Result<(String, Role), (u16, String)
     if !authorization.is_empty() {
         headers.insert("authorization", authorization.parse().unwrap());
     }
-    door.caller(&headers).map(|c| (c.name.to_string(), c.role)).map_err(|p| {
+    door.caller(&headers, None).map(|c| (c.name.to_string(), c.role)).map_err(|p| {
         let answer = p.response();
         let challenge = answer.headers()["www-authenticate"].to_str().unwrap().to_owned();
         (answer.status().as_u16(), challenge)
@@ -76,4 +76,49 @@ fn a_file_that_others_can_read_has_hashes_only() {
         assert!(!told.contains("a-token-of") && !told.contains("short"), "{told}");
     }
     assert!(Tokens::new(None, Some(&dir.join("none"))).is_err());
+}
+
+#[test]
+fn a_certificate_is_somebody_by_its_names_unless_a_token_is_shown() {
+    let dir = TempDir::new();
+    let file = dir.join("tokens");
+    let lines = "ann admin cert:cn=ann\nci operator cert:uri=spiffe://prod/ci\nci operator cert:dns=ci.example\n";
+    write(&file, &format!("{lines}bob viewer {BOB}\n"), 0o644);
+    let tokens = Tokens::new(None, Some(&file)).unwrap();
+    assert!(tokens.knows_certificates());
+    let door = Door::with(tokens);
+    let ask = |token: &str, names: &[(&str, &str)]| {
+        let mut headers = HeaderMap::new();
+        if !token.is_empty() {
+            headers.insert("authorization", format!("Bearer {token}").parse().unwrap());
+        }
+        door.caller(&headers, Some(names))
+            .map(|c| (c.name.to_string(), c.role))
+            .map_err(|p| p.response().status().as_u16())
+    };
+    let (ann, ci, bob) = (("ann", Role::Admin), ("ci", Role::Operator), ("bob", Role::Viewer));
+    let is = |who: (&str, Role)| Ok((who.0.to_owned(), who.1));
+    assert_eq!(ask("", &[("cn", "ann")]), is(ann));
+    assert_eq!(ask("", &[("cn", "x"), ("dns", "ci.example"), ("uri", "spiffe://prod/ci")]), is(ci));
+    assert_eq!(ask("a-token-of-bob-01", &[("cn", "ann")]), is(bob), "the token decides");
+    assert_eq!(ask("a-token-of-bob-02", &[("cn", "ann")]), Err(401), "and a wrong one is wrong");
+    assert_eq!(ask("", &[("cn", "mallory")]), Err(403));
+    assert_eq!(ask("", &[("cn", "ann"), ("dns", "ci.example")]), Err(403), "a certificate for two roles is nobody's");
+}
+
+#[test]
+fn many_tokens_are_taken_and_one_too_many_bytes_is_not() {
+    let dir = TempDir::new();
+    let file = dir.join("tokens");
+    let line = |n: usize| format!("u{n} viewer sha256:{n:064x}\n");
+    let many: String = (0..12_000).map(line).collect();
+    assert!(many.len() < 1 << 20);
+    write(&file, &format!("{many}bob operator {BOB}\n"), 0o644);
+    let door = Door::with(Tokens::new(None, Some(&file)).unwrap());
+    assert_eq!(who(&door, "Bearer a-token-of-bob-01"), Ok(("bob".to_owned(), Role::Operator)));
+    assert_eq!(who(&door, "Bearer a-token-of-bob-02").unwrap_err().0, 401);
+    write(&file, &format!("{many}{}", line(11_999)), 0o644);
+    assert!(Tokens::new(None, Some(&file)).unwrap_err().to_string().ends_with(":12001: the token is there twice"));
+    write(&file, &"#".repeat((1 << 20) + 1), 0o644);
+    assert!(Tokens::new(None, Some(&file)).unwrap_err().to_string().contains("at most 1 MiB"));
 }

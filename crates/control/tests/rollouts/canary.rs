@@ -139,6 +139,46 @@ async fn another_wish_ends_a_canary_and_then_goes_its_own_way() {
     plane.nothing_broken();
 }
 
+/// A pin that is taken away is nobody's; the other pin of the canary keeps its share.
+#[tokio::test]
+async fn a_pin_that_is_taken_away_leaves_its_canary_and_made_anew_goes_its_own_way() {
+    let (plane, _dir) = plane().await;
+    let both = names(1, 2);
+    for (ix, anew) in ["1", "2", "3"].into_iter().enumerate() {
+        plane.pin(&both, "2", Some(shares(HOUR, HOUR))).await;
+        at_share(&plane, "t0/m0", 10).await;
+        at_share(&plane, "t0/m1", 10).await;
+        plane.unpin(&one()).await;
+        plane.pin(&one(), anew, None).await;
+        assert_eq!((plane.in_force("t0/m0").as_str(), plane.split("t0/m0")), (anew, None), "a new pin is in force");
+        plane.pin(&one(), "4", None).await;
+        eventually(&format!("from {anew} to 4"), PATIENCE, async || (plane.in_force("t0/m0") == "4").then_some(()))
+            .await;
+        assert_eq!(plane.split("t0/m1"), Some(("2".to_owned(), 10)), "the other pin is left alone");
+        // All that is left of the canary is desired elsewhere.
+        plane.pin(&both, "1", None).await;
+        let heads = plane.settled("the way back of the other").await;
+        assert!(heads.iter().all(|h| h.stages.keys().eq(["done"])), "{ix}: {heads:#?}");
+        assert_eq!((plane.split("t0/m1"), plane.in_force("t0/m1").as_str()), (None, "1"));
+    }
+    plane.nothing_broken();
+}
+
+/// Nothing is left to go back to, and nothing waits for it.
+#[tokio::test]
+async fn a_canary_whose_pin_and_versions_are_taken_away_ends() {
+    let (plane, _dir) = plane().await;
+    plane.pin(&one(), "2", Some(shares(HOUR, HOUR))).await;
+    at_share(&plane, "t0/m0", 10).await;
+    plane.rollouts.command(1, Command::Pause, "bob").await.unwrap();
+    plane.unpin(&[one()[0].clone(), "t1/m0".to_owned()]).await;
+    plane.without(ResourceKind::Version, &["m0/1", "m0/2"]).await;
+    plane.rollouts.command(1, Command::Resume, "bob").await.unwrap();
+    let heads = plane.settled("the end").await;
+    assert!(heads.len() == 1 && heads[0].stages.keys().eq(["done"]), "{heads:#?}");
+    assert!(plane.rollouts.alarms().iter().any(|a| a.words.contains("another change has moved it")));
+}
+
 #[tokio::test]
 async fn a_canary_needs_shares_that_grow() {
     let (plane, _dir) = plane().await;

@@ -137,6 +137,18 @@ impl Plane {
         self.try_ask(What::Edits(names.iter().map(|name| pin_edit(name, version)).collect()), options).await
     }
 
+    /// Takes pins away.
+    pub async fn unpin(&self, names: &[String]) {
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        self.without(ResourceKind::Pin, &names).await;
+    }
+
+    /// Takes resources away.
+    pub async fn without(&self, kind: ResourceKind, names: &[&str]) {
+        let gone = |name: &&str| Edit { kind, name: (*name).into(), value: None };
+        self.ask(What::Edits(names.iter().map(gone).collect()), None).await;
+    }
+
     /// Has the pins desired at a version by somebody.
     pub async fn pin_as(&self, author: &str, reason: &str, names: &[String], version: &str) -> Done {
         let what = What::Edits(names.iter().map(|name| pin_edit(name, version)).collect());

@@ -160,7 +160,7 @@ impl Rollout {
 
     /// The pin ends with the words of whoever refused it. Of an atomic change, all that have not flipped end.
     pub(super) fn fail(&mut self, pin: usize, words: String) -> bool {
-        if self.record.flip.as_ref().is_some_and(|f| f.pins.iter().any(|(p, _)| *p == pin)) {
+        if self.flips_pin(pin) {
             self.abandon_flip();
         }
         let (age, atomic) = (self.record.age, self.record.options.atomic);

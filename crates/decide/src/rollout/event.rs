@@ -38,6 +38,8 @@ pub enum Event {
     Replica { replica: ReplicaName, artifact: Artifact, report: Report },
     /// The answer to [`Effect::ReadTable`](super::Effect::ReadTable).
     Table { read: u64, table: TableView },
+    /// What is in force of the roll-out's pins, in its order, as seen by the way.
+    InForce { revision: Revision, pins: Vec<PinView> },
     /// The step is in the table, under this revision.
     Activated { step: u32, revision: Revision },
     /// The step is not in the table, and what was asked under this version of the record never will be.

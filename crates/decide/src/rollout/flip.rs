@@ -4,7 +4,7 @@ use holdfast_types::{GatewayName, Revision};
 
 use super::Rollout;
 use super::effect::{Alarm, PinFlip};
-use super::event::{Proposal, TableView};
+use super::event::{PinView, Proposal, TableView};
 use super::state::{Ask, Flip, FlipState, Lane, Stage, at, cut, same};
 
 impl Rollout {
@@ -162,25 +162,51 @@ impl Rollout {
         let lanes = &self.record.lanes;
         let moved: Vec<usize> = pins.into_iter().filter(|p| !same(table.pins.get(*p), &lanes[*p].expected())).collect();
         for pin in moved {
-            self.overtake(pin, table);
+            self.overtake(pin, table.revision, table.pins.get(pin));
         }
     }
 
+    /// Pins that another change has moved since their last step. Of a pin that is in no flip no activation is under way, so no read has to be
+    /// waited for; and what nothing has flipped of is left to be aborted.
+    pub(super) fn in_force(&mut self, revision: Revision, pins: &[PinView]) {
+        let lanes = &self.record.lanes;
+        let latest = lanes.iter().filter(|l| l.active).map(|l| l.flipped).max();
+        if latest.is_none_or(|latest| revision < latest) {
+            return;
+        }
+        let is_moved = |pin: &usize| {
+            let lane = &lanes[*pin];
+            let rests = matches!(lane.stage, Stage::Warming | Stage::Shadowing | Stage::Ready | Stage::Canary);
+            rests && !self.flips_pin(*pin) && !same(pins.get(*pin), &lane.expected())
+        };
+        let moved: Vec<usize> = (0..lanes.len()).filter(is_moved).collect();
+        for pin in moved {
+            self.overtake(pin, revision, pins.get(pin));
+        }
+    }
+
+    /// Whether the pin is part of the flip in progress.
+    pub(super) fn flips_pin(&self, pin: usize) -> bool {
+        self.record.flip.as_ref().is_some_and(|f| f.pins.iter().any(|(p, _)| *p == pin))
+    }
+
     /// Another change has moved the pin. What has not flipped fails; what has goes on to let go of the versions it held.
-    fn overtake(&mut self, pin: usize, table: &TableView) {
+    fn overtake(&mut self, pin: usize, revision: Revision, view: Option<&PinView>) {
         if self.record.lanes[pin].stage.is_final() {
             return;
         }
-        let words = format!("another change has moved the pin to {}", at(table.pins.get(pin)));
+        let words = format!("another change has moved the pin to {}", at(view));
         if !self.record.lanes[pin].active {
             self.fail(pin, words);
             return;
         }
-        self.abandon_flip();
+        if self.flips_pin(pin) {
+            self.abandon_flip();
+        }
         let age = self.record.age;
         let lane = &mut self.record.lanes[pin];
         lane.overtaken = true;
-        lane.flipped = table.revision;
+        lane.flipped = revision;
         lane.words = Some(words);
         lane.enter(Stage::Draining, age);
         self.dirty = true;

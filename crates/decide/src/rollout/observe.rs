@@ -22,6 +22,7 @@ impl Rollout {
             Event::Gateway { roster, view } => self.gateway(roster, view),
             Event::Replica { replica, artifact, report } => self.replica(replica, artifact, report),
             Event::Table { read, table } => self.table(read, &table),
+            Event::InForce { revision, pins } => self.in_force(revision, &pins),
             Event::Activated { step, revision } => self.activated(step, revision),
             Event::ActivateRefused { step, version, why } => self.activate_refused(step, version, why),
             Event::PrepareFailed { gateway, proposal, words } => self.prepare_failed(&gateway, proposal, &words),

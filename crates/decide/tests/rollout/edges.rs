@@ -257,3 +257,52 @@ fn a_warm_way_back_that_fails_is_told_and_tried_again() {
     desk.flip();
     assert_eq!(desk.pins[0].version, Some(v("1")));
 }
+
+/// A share is in force, and somebody takes the pin away, or makes it anew, while no step is on its way.
+#[test]
+fn a_pin_that_is_moved_while_its_share_is_in_force_is_let_go_at_once() {
+    let canary = vec![CanaryStep { percent: 5, wait: secs(3_600) }];
+    let options = Options { canary, ..Options::default() };
+    let left = || PinView { version: Some(v("1")), split: Some((v("2"), 5)) };
+    let seen = |desk: &mut Desk, revision: u64, pin: PinView| {
+        (desk.revision, desk.pins[0]) = (revision, pin.clone());
+        desk.event(Event::InForce { revision: Revision(revision), pins: vec![pin] });
+    };
+    let rows = [
+        PinView::default(),
+        PinView { version: Some(v("1")), split: None },
+        PinView { version: Some(v("2")), split: None },
+        PinView { version: Some(v("1")), split: Some((v("3"), 5)) },
+    ];
+    for moved in rows {
+        let mut desk = Desk::flipped(one_pin(options.clone()));
+        desk.follow();
+        assert_eq!(desk.stage(), Stage::Canary);
+        seen(&mut desk, 10, moved.clone());
+        assert_eq!(desk.stage(), Stage::Canary, "an older table says nothing");
+        seen(&mut desk, 12, left());
+        assert_eq!(desk.stage(), Stage::Canary, "it is as it was left");
+        seen(&mut desk, 13, moved.clone());
+        assert_eq!(desk.stage(), Stage::Draining, "{moved:?}");
+        let alarms =
+            desk.take().into_iter().filter(|e| matches!(e, Effect::Alarm(Alarm::Overtaken { pin: 0 }))).count();
+        assert_eq!(alarms, 1);
+        assert_eq!(desk.command(Command::Revert { confirmed: true }), Some(Err(Refusal::NoTarget)));
+        desk.resume();
+        desk.follow();
+        assert_eq!(desk.stage(), Stage::Retaining);
+        assert_eq!(activations(&desk), 0);
+    }
+}
+
+/// What is asked of the store decides: it is read what has become of the pin.
+#[test]
+fn a_table_seen_by_the_way_decides_nothing_of_a_pin_in_a_flip_or_of_one_that_never_flipped() {
+    let gone = || Event::InForce { revision: Revision(11), pins: vec![PinView::default(), PinView::default()] };
+    let mut desk = activating(one_pin(Options::default()));
+    desk.event(gone());
+    assert_eq!((desk.stage(), activations(&desk)), (Stage::Flipping, 1));
+    let mut desk = Desk::started(two_pins(Options::default()));
+    desk.event(gone());
+    assert_eq!(desk.stages(), [Stage::Warming, Stage::Warming], "whether it is aborted is the policy's to say");
+}

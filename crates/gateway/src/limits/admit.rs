@@ -318,7 +318,8 @@ impl RouteLimits {
     }
 
     /// Whether limits are only counted.
-    pub(super) fn is_shadow(&self) -> bool {
+    #[must_use]
+    pub fn is_shadow(&self) -> bool {
         self.shadow
     }
 }

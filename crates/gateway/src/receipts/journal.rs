@@ -17,7 +17,7 @@ const MOST: usize = 128;
 const STEPS: usize = 32;
 
 /// One member of the subset, as the choice among them saw it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Look {
     /// Its place among the route's members.
     pub member: u8,

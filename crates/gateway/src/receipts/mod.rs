@@ -5,6 +5,7 @@
 //! when it is asked for (`show`). No payload, header value or query is in it; of texts of model servers there are none.
 
 mod journal;
+mod packed;
 mod show;
 mod store;
 
@@ -12,6 +13,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use holdfast_identity::Subject;
 use holdfast_telemetry::Outcome;
 use holdfast_types::{ModelName, Mono, PoolName, ReplicaName, Revision, TenantId, Version};
 
@@ -53,6 +55,8 @@ pub struct Receipt {
     pub method: &'static str,
     /// The client's address.
     pub client: Option<Arc<str>>,
+    /// Whom its token named.
+    pub subject: Option<Arc<Subject>>,
     /// When the model server's answer was complete.
     pub answered: Option<Mono>,
     /// How it ended.

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
+use holdfast_identity::Subject;
 use holdfast_telemetry::{Wall, utc};
 use holdfast_types::Mono;
 
+use super::packed::Packed;
 use super::{Receipt, Receipts, RouteFacts};
 
 /// The most receipts of one answer.
@@ -21,18 +23,10 @@ pub fn one(receipts: &Receipts, id: &str) -> Option<Value> {
 /// The newest, newest first, of one tenant if it is given: also those in which a refused client named it.
 #[must_use]
 pub fn list(receipts: &Receipts, tenant: Option<&str>, limit: Option<usize>) -> Value {
-    let is_wanted = |receipt: &Receipt| tenant.is_none_or(|tenant| tenant_of(receipt) == Some(tenant));
+    let is_wanted = |receipt: &Packed| tenant.is_none_or(|tenant| receipt.tenant() == Some(tenant));
     let wall = Wall::read();
     let newest = receipts.newest(limit.unwrap_or(100).min(PAGE), is_wanted);
     json!({ "receipts": newest.iter().map(|receipt| told(receipt, wall)).collect::<Vec<_>>() })
-}
-
-fn tenant_of(receipt: &Receipt) -> Option<&str> {
-    match (&receipt.resolved, &receipt.journal.asked) {
-        (Some((facts, ..)), _) => Some(facts.tenant.as_str()),
-        (None, Some(asked)) => asked.tenant.as_deref(),
-        (None, None) => None,
-    }
 }
 
 fn told(receipt: &Receipt, wall: Wall) -> Value {
@@ -44,6 +38,9 @@ fn told(receipt: &Receipt, wall: Wall) -> Value {
     put("method", receipt.method.into());
     put("endpoint", outcome.endpoint.as_str().into());
     put("client", receipt.client.as_deref().into());
+    if let Some(subject) = &receipt.subject {
+        put("who", who(subject));
+    }
     match (&receipt.resolved, &journal.asked) {
         (Some((facts, reason, revision)), _) => {
             put("tenant", facts.tenant.as_str().into());
@@ -76,6 +73,15 @@ fn told(receipt: &Receipt, wall: Wall) -> Value {
     put("upstream_us", outcome.timing.upstream.map_or(Value::Null, micros));
     put("gateway_us", micros(outcome.timing.gateway()));
     Value::Object(out)
+}
+
+/// Whom the token named.
+fn who(subject: &Subject) -> Value {
+    let (user, plan, device) = (&subject.user, &subject.plan, &subject.device);
+    json!({
+        "issuer": *subject.issuer, "tenant": subject.tenant.as_str(), "user": user, "plan": plan, "device": device,
+        "scopes": subject.scopes,
+    })
 }
 
 fn limits(receipt: &Receipt) -> Value {

@@ -4,6 +4,7 @@
 use parking_lot::Mutex;
 
 use super::Receipt;
+use super::packed::Packed;
 
 /// How many receipts are looked at under one hold of a ring's lock: some ten microseconds.
 const LOOK: usize = 256;
@@ -23,7 +24,7 @@ struct Ring(Mutex<Kept>);
 
 #[derive(Debug, Default)]
 struct Kept {
-    receipts: Vec<Receipt>,
+    receipts: Vec<Packed>,
     /// The place of the next one, once the ring is full: the oldest.
     next: usize,
     /// How many came so far.
@@ -32,7 +33,7 @@ struct Kept {
 
 impl Kept {
     /// Replaces the oldest once it is full, and returns it: it is dropped outside the lock.
-    fn put(&mut self, receipt: Receipt, most: usize) -> Option<Receipt> {
+    fn put(&mut self, receipt: Packed, most: usize) -> Option<Packed> {
         self.puts += 1;
         if self.receipts.len() < most {
             // All of it at once: the most is known, and growing would copy it time and again.
@@ -48,7 +49,7 @@ impl Kept {
     }
 
     /// Some of them, from the one that is `back` before the newest.
-    fn newest(&self, back: usize) -> impl Iterator<Item = &Receipt> {
+    fn newest(&self, back: usize) -> impl Iterator<Item = &Packed> {
         let count = self.receipts.len();
         let at = move |back: usize| (self.next + count).checked_sub(1 + back).map(|at| at % count.max(1));
         (back..count.min(back + LOOK)).filter_map(move |back| self.receipts.get(at(back)?))
@@ -73,6 +74,7 @@ impl Receipts {
     /// Keeps one, in the ring of this thread.
     pub fn put(&self, receipt: Receipt) {
         let Some(Ring(ring)) = self.rings.get(holdfast_telemetry::part() % self.rings.len().max(1)) else { return };
+        let receipt = Packed::new(receipt);
         let oldest = ring.lock().put(receipt, self.each);
         drop(oldest);
     }
@@ -80,13 +82,13 @@ impl Receipts {
     /// The receipt of a request.
     #[must_use]
     pub fn find(&self, id: &[u8]) -> Option<Receipt> {
-        let mut found = self.look(1, |receipt| &*receipt.id == id);
+        let mut found = self.look(1, |receipt| receipt.id() == id);
         found.pop()
     }
 
     /// The newest that are wanted, newest first.
     #[must_use]
-    pub fn newest(&self, limit: usize, wants: impl Fn(&Receipt) -> bool) -> Vec<Receipt> {
+    pub fn newest(&self, limit: usize, wants: impl Fn(&Packed) -> bool) -> Vec<Receipt> {
         let mut found = self.look(limit, wants);
         found.sort_by_key(|receipt| std::cmp::Reverse(receipt.ended));
         found.truncate(limit);
@@ -94,7 +96,7 @@ impl Receipts {
     }
 
     /// At most `limit` of each ring.
-    fn look(&self, limit: usize, wants: impl Fn(&Receipt) -> bool) -> Vec<Receipt> {
+    fn look(&self, limit: usize, wants: impl Fn(&Packed) -> bool) -> Vec<Receipt> {
         let mut all = Vec::new();
         for Ring(ring) in &self.rings {
             let (mut found, mut back) = (Vec::new(), 0);
@@ -104,7 +106,7 @@ impl Receipts {
                 // What came meanwhile moved the others back by as much.
                 let back_now = back + (kept.puts - begun);
                 let left = limit - found.len();
-                found.extend(kept.newest(back_now).filter(|receipt| wants(receipt)).take(left).cloned());
+                found.extend(kept.newest(back_now).filter(|receipt| wants(receipt)).take(left).map(Packed::unpack));
                 back += LOOK;
                 if back_now + LOOK >= kept.receipts.len() || found.len() >= limit {
                     break;
@@ -135,6 +137,7 @@ mod tests {
             replica: None,
             method: "POST",
             client: None,
+            subject: None,
             answered: None,
             outcome: Outcome {
                 endpoint: Endpoint::Infer,
@@ -161,7 +164,7 @@ mod tests {
             receipts.put(receipt(number));
         }
         assert_eq!(ids(&receipts.newest(10_000, |_| true)), (3_000..5_000).rev().collect::<Vec<_>>());
-        assert_eq!(ids(&receipts.newest(3, |receipt| receipt.outcome.bytes_in % 10 == 0)), [4_990, 4_980, 4_970]);
+        assert_eq!(ids(&receipts.newest(3, |receipt| receipt.id().ends_with(b"0"))), [4_990, 4_980, 4_970]);
         for number in [3_000u64, 3_001, 4_000, 4_999] {
             assert_eq!(receipts.find(number.to_string().as_bytes()).map(|r| r.outcome.bytes_in), Some(number));
         }

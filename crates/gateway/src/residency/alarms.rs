@@ -59,9 +59,18 @@ impl Alarms {
         version: Option<VersionIx>,
         detail: String,
     ) {
-        self.metrics.alarms.get([kind]).inc();
         let replica = fleet.replica(replica).map(|r| format!("{}/{}", r.pool, r.name));
         let version = version.and_then(|v| fleet.version(v)).map(|v| format!("{}/{}", v.model, v.version));
+        self.keep(kind, replica, version, detail);
+    }
+
+    /// Raises an alarm about this process.
+    pub fn say(&self, kind: &'static str, detail: String) {
+        self.keep(kind, None, None, detail);
+    }
+
+    fn keep(&self, kind: &'static str, replica: Option<String>, version: Option<String>, detail: String) {
+        self.metrics.alarms.get([kind]).inc();
         tracing::warn!(kind, replica, version, detail, "alarm");
         let record = AlarmRecord { wall_millis: Clock::wall_millis(), kind, replica, version, detail };
         let mut recent = self.recent.lock();

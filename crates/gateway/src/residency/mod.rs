@@ -94,6 +94,12 @@ impl Driver {
         })
     }
 
+    /// Where everything runs that is no request.
+    #[must_use]
+    pub fn tasks(&self) -> &Tasks {
+        &self.tasks
+    }
+
     /// Gives the machine an event and carries out what it asks for. Does not block.
     pub fn apply(&self, event: Event) {
         self.apply_all([event]);

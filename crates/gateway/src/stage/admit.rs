@@ -42,7 +42,7 @@ fn admit_limited(
 ) -> Result<(), Failure> {
     let Some(state) = exchange.resolution.as_ref().map(|resolution| resolution.state.clone()) else { return Ok(()) };
     let Some(limits) = &state.limits else { return Ok(()) };
-    let user = if limits.knows_users() { identify::user(fields, settings)? } else { None };
+    let user = if limits.knows_users() { identify::user(fields, settings, exchange.subject.as_deref())? } else { None };
     let user = user.and_then(|user| limits.who(user));
     let Some(on) = exchange.on_connection.kept() else { return Ok(()) };
     let endpoint = if op == ModelOp::Infer { LimitedEndpoint::Infer } else { LimitedEndpoint::Metadata };
@@ -84,6 +84,17 @@ fn end(
 ) -> Result<(), Failure> {
     let counter = &exchange.gateway().metrics.limited;
     let count = |refusal: &Refusal, mode| counter.get([refusal.scope.as_str(), refusal.what.as_str(), mode]).inc();
+    // The store did not answer in time: in shadow mode that is counted, and refuses nobody.
+    if let Err(refusal) = &admitted
+        && refusal.soon
+        && refusal.scope != Scope::Global
+        && limits.is_shadow()
+    {
+        count(refusal, "shadow");
+        let over = (refusal.scope, refusal.what);
+        exchange.note(|journal| journal.admitted(true, Some(over)));
+        return Ok(());
+    }
     let refused = match &admitted {
         Ok(_) => would.inspect(|refusal| count(refusal, "shadow")),
         Err(refusal) => Some(*refusal).inspect(|refusal| count(refusal, "refused")),

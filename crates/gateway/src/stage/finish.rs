@@ -1,7 +1,7 @@
 //! Finish: the answer to the client, stamped; or the failure in the protocol's own shape.
 
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER};
+use http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Response, StatusCode};
 
 use holdfast_codec::oip;
@@ -12,6 +12,7 @@ use super::send::{Received, ReceivedBody};
 use crate::body::AnswerBody;
 use crate::exchange::Exchange;
 use crate::headers;
+use crate::identity::NO_TOKEN;
 
 /// Passes a replica's answer on.
 pub fn answer(mut exchange: Box<Exchange>, received: Received) -> Response<AnswerBody> {
@@ -62,6 +63,9 @@ pub fn failed(mut exchange: Box<Exchange>, failure: &Failure) -> Response<Answer
     if let Some(seconds) = failure.retry_after_secs() {
         fields.insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
+    if failure.kind == FailureKind::Unauthenticated {
+        fields.insert(WWW_AUTHENTICATE, challenge(&failure.detail));
+    }
     if exchange.limited.is_some() {
         super::admit::tell(&exchange, failure, fields);
     }
@@ -73,4 +77,14 @@ pub fn failed(mut exchange: Box<Exchange>, failure: &Failure) -> Response<Answer
     let body = oip::error_body(failure.kind.as_str(), &failure.detail);
     *response.body_mut() = AnswerBody::whole(body.into(), Some(exchange));
     response
+}
+
+/// RFC 6750, 3: without a token no more than how to bring one. The words are the gateway's own, without quotes in them.
+fn challenge(detail: &str) -> HeaderValue {
+    const BARE: HeaderValue = HeaderValue::from_static("Bearer realm=\"holdfast\"");
+    if detail == NO_TOKEN {
+        return BARE;
+    }
+    let text = format!("Bearer realm=\"holdfast\", error=\"invalid_token\", error_description=\"{detail}\"");
+    HeaderValue::try_from(text).unwrap_or(BARE)
 }

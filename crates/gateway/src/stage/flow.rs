@@ -13,11 +13,13 @@ use holdfast_telemetry::{Clock, Endpoint};
 use holdfast_types::{Failure, FailureKind, Mono, Revision};
 
 use super::accept::{Asked, ModelCall, accept, budget, method_name, query};
+use super::identify::{self, Who};
 use super::payload::{self, Payload};
-use super::{admit, dispatch, finish, identify, resolve, send};
+use super::{admit, dispatch, finish, resolve, send};
 use crate::body::AnswerBody;
 use crate::exchange::Exchange;
 use crate::headers;
+use crate::identity::{Issuer, Refused};
 use crate::probes;
 use crate::server::Gateway;
 use crate::settings::Settings;
@@ -31,17 +33,21 @@ pub enum Entered {
     Answered(Response<AnswerBody>),
     /// It has its route, and is to be served.
     Routed(Box<Call>),
-    /// It insists on a table that is not in force here yet.
+    /// It insists on a table that is not in force here yet, or its token's key is being fetched.
     Early(Box<Early>),
 }
 
-/// A request that was here before its table.
+/// A request that was here before its table, or before its token's key.
 pub struct Early {
     exchange: Box<Exchange>,
     request: Request<Incoming>,
-    revision: Revision,
-    /// How long the table is waited for at most.
-    most: Duration,
+    waits: Waits,
+}
+
+/// What a request waits for before it can be entered, and how long at most.
+enum Waits {
+    Table(Revision, Duration),
+    Keys(Arc<Issuer>, Duration),
 }
 
 /// How long a table is waited for at most: what a gateway whose push is broken needs to hear of it.
@@ -59,24 +65,31 @@ pub struct Call {
 
 /// Accepts, identifies and resolves. Synchronous, over one table.
 pub fn enter(exchange: Box<Exchange>, request: Request<Incoming>) -> Entered {
+    enter_once(exchange, request, true)
+}
+
+/// The same. `may_wait`: whether it may wait for its token's key.
+fn enter_once(exchange: Box<Exchange>, request: Request<Incoming>, may_wait: bool) -> Entered {
     if request.headers().contains_key(headers::MIN_REVISION) {
-        return enter_insisting(exchange, request);
+        return enter_insisting(exchange, request, may_wait);
     }
-    enter_now(exchange, request)
+    enter_now(exchange, request, may_wait)
 }
 
 /// Enters a request that names a revision. What is wrong with it under any table is told first, and needs no table to be waited for.
 #[cold]
-fn enter_insisting(mut exchange: Box<Exchange>, request: Request<Incoming>) -> Entered {
+fn enter_insisting(mut exchange: Box<Exchange>, request: Request<Incoming>, may_wait: bool) -> Entered {
     let table = exchange.gateway().tables.load();
     let (parts, body) = request.into_parts();
     let insists = known_as(&mut exchange, &parts, &body, &table);
     let request = Request::from_parts(parts, body);
     match insists {
         // It asks for nothing that depends on the table, or is refused by whatever table.
-        None => enter_now(exchange, request),
-        Some(Ok((revision, _))) if revision <= table.snapshot.revision() => enter_now(exchange, request),
-        Some(Ok((revision, most))) => Entered::Early(Box::new(Early { exchange, request, revision, most })),
+        None => enter_now(exchange, request, may_wait),
+        Some(Ok((revision, _))) if revision <= table.snapshot.revision() => enter_now(exchange, request, may_wait),
+        Some(Ok((revision, most))) => {
+            Entered::Early(Box::new(Early { exchange, request, waits: Waits::Table(revision, most) }))
+        }
         Some(Err(failure)) => Entered::Answered(finish::failed(exchange, &failure)),
     }
 }
@@ -91,11 +104,15 @@ fn known_as(
 ) -> Option<Result<(Revision, Duration), Failure>> {
     let settings = &table.settings;
     let Ok(Asked::Model(call)) = accept(parts, !body.is_end_stream(), settings) else { return None };
-    let tenant = identify::identify(&parts.headers, settings).ok()?;
+    // A token that has to wait for its key comes here again.
+    let who = identify::identify(&parts.headers, settings, exchange, true).ok()?;
     exchange.method = method_name(&parts.method);
     exchange.stamps = settings.stamps;
     exchange.endpoint = endpoint(call.op);
-    exchange.note(|journal| journal.asks(Some(tenant), &call.model, call.version.as_deref()));
+    exchange.note(|journal| journal.asks(Some(who.tenant()), &call.model, call.version.as_deref()));
+    if let Who::Proved(subject) = who {
+        exchange.subject = Some(subject);
+    }
     let insists = insisted(&parts.headers);
     Some(insists.and_then(|revision| Ok((revision, budget(&parts.headers, settings)?.min(EARLY)))))
 }
@@ -114,12 +131,48 @@ fn insisted(fields: &HeaderMap) -> Result<Revision, Failure> {
     }
 }
 
-/// Waits for the table that a request insists on, and then enters it.
+/// Waits for what a request came too early for, and then enters it.
 ///
 /// # Cancel safety
 /// Dropping the future settles the exchange.
 pub async fn enter_later(early: Box<Early>) -> Entered {
-    let Early { mut exchange, request, revision, most } = *early;
+    let Early { exchange, request, waits } = *early;
+    match waits {
+        Waits::Table(revision, most) => wait_for_table(exchange, request, (revision, most)).await,
+        Waits::Keys(issuer, most) => match wait_for_keys(exchange, request, &issuer, most).await {
+            // Now that it is known whose it is, it may insist on a table.
+            Entered::Early(early) => match *early {
+                Early { exchange, request, waits: Waits::Table(revision, most) } => {
+                    wait_for_table(exchange, request, (revision, most)).await
+                }
+                early => Entered::Early(Box::new(early)),
+            },
+            entered => entered,
+        },
+    }
+}
+
+/// Waits until its token's keys have been fetched. It does so once: after that its key is known, or is not.
+async fn wait_for_keys(
+    mut exchange: Box<Exchange>,
+    request: Request<Incoming>,
+    issuer: &Issuer,
+    most: Duration,
+) -> Entered {
+    let begun = Clock::now();
+    exchange.note(|journal| journal.waits("keys", begun));
+    issuer.settled(most).await;
+    let now = Clock::now();
+    exchange.wait += now.since(begun);
+    exchange.note(|journal| journal.waited(now, "ready"));
+    enter_once(exchange, request, false)
+}
+
+async fn wait_for_table(
+    mut exchange: Box<Exchange>,
+    request: Request<Incoming>,
+    (revision, most): (Revision, Duration),
+) -> Entered {
     let gateway = exchange.gateway().clone();
     let begun = Clock::now();
     exchange.note(|journal| journal.waits("table", begun));
@@ -128,14 +181,25 @@ pub async fn enter_later(early: Box<Early>) -> Entered {
     exchange.wait += now.since(begun);
     exchange.note(|journal| journal.waited(now, if came { "ready" } else { "revision" }));
     if came {
-        return enter_now(exchange, request);
+        return enter_now(exchange, request, false);
     }
-    Entered::Answered(refused(Box::new(Early { exchange, request, revision, most })))
+    Entered::Answered(no_such_table(exchange, revision))
+}
+
+/// The answer to a request that has waited and would wait again.
+pub fn refused(early: Box<Early>) -> Response<AnswerBody> {
+    let Early { exchange, waits, .. } = *early;
+    match waits {
+        Waits::Table(revision, _) => no_such_table(exchange, revision),
+        Waits::Keys(..) => {
+            let why = "the keys of the token's issuer are being fetched";
+            finish::failed(exchange, &Failure::new(FailureKind::IdentityStale, why))
+        }
+    }
 }
 
 /// The answer to a request whose table did not come.
-pub fn refused(early: Box<Early>) -> Response<AnswerBody> {
-    let Early { exchange, revision, .. } = *early;
+fn no_such_table(exchange: Box<Exchange>, revision: Revision) -> Response<AnswerBody> {
     let in_force = exchange.gateway().tables.load().snapshot.revision();
     let why = format!("the table here is at revision {in_force}; the request insists on {revision} (revision)");
     let failure = Failure::new(FailureKind::NoHolder, why).retry_in(Duration::from_secs(1));
@@ -150,7 +214,7 @@ const fn endpoint(op: ModelOp) -> Endpoint {
     }
 }
 
-fn enter_now(mut exchange: Box<Exchange>, request: Request<Incoming>) -> Entered {
+fn enter_now(mut exchange: Box<Exchange>, request: Request<Incoming>, may_wait: bool) -> Entered {
     let (parts, body) = request.into_parts();
     exchange.method = method_name(&parts.method);
     let gateway = exchange.gateway().clone();
@@ -164,11 +228,27 @@ fn enter_now(mut exchange: Box<Exchange>, request: Request<Incoming>) -> Entered
         Err(failure) => return Entered::Answered(finish::failed(exchange, &failure)),
     };
     exchange.endpoint = endpoint(call.op);
-    let known = || if gateway.lacks_table() { Err(no_table()) } else { Ok(()) };
-    let resolved = known().and_then(|()| identify::identify(&parts.headers, settings)).and_then(|tenant| {
-        let submission = resolve::submission(&parts.headers, &exchange.id.text);
-        resolve::resolve(&gateway, &table, tenant, &call, submission)
-    });
+    let who = match identify::identify(&parts.headers, settings, &exchange, may_wait) {
+        Ok(who) => Ok(who),
+        Err(Refused::Failed(failure)) => Err(failure),
+        Err(Refused::Waits(issuer)) => {
+            let most = budget(&parts.headers, settings).unwrap_or(settings.request);
+            drop(call);
+            let request = Request::from_parts(parts, body);
+            return Entered::Early(Box::new(Early { exchange, request, waits: Waits::Keys(issuer, most) }));
+        }
+    };
+    let resolved = match &who {
+        _ if gateway.lacks_table() => Err(no_table()),
+        Err(failure) => Err(failure.clone()),
+        Ok(who) => {
+            let submission = resolve::submission(&parts.headers, &exchange.id.text);
+            resolve::resolve(&gateway, &table, who.tenant(), &call, submission)
+        }
+    };
+    if let Ok(Who::Proved(subject)) = &who {
+        exchange.subject = Some(subject.clone());
+    }
     match resolved {
         Ok(resolution) => {
             if gateway.tables.shadows.any() && call.op == ModelOp::Infer {
@@ -179,7 +259,7 @@ fn enter_now(mut exchange: Box<Exchange>, request: Request<Incoming>) -> Entered
             exchange.note(|journal| journal.resolved = Some(Clock::now()));
         }
         Err(failure) => {
-            let tenant = identify::identify(&parts.headers, settings).ok();
+            let tenant = who.as_ref().ok().map(Who::tenant);
             exchange.note(|journal| journal.asks(tenant, &call.model, call.version.as_deref()));
             return Entered::Answered(finish::failed(exchange, &failure));
         }
@@ -208,7 +288,7 @@ fn route(exchange: Box<Exchange>, settings: &Arc<Settings>, parts: Parts, body: 
     };
     let head = send::Head {
         op,
-        trusted: settings.trusted_header.clone(),
+        trusted: settings.credential.clone(),
         query: query(&parts).map(std::borrow::Cow::into_owned),
         answer_head: settings.answer_head,
         patience: settings.request,

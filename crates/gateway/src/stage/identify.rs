@@ -1,16 +1,54 @@
-//! Identify: whose request is it? The configured header names the tenant, and only on a listener where it is trusted.
+//! Identify: whose request is it? A signed token names the tenant; or the configured header does, on a listener where it is trusted. Nothing else that
+//! a client sends.
+
+use std::sync::Arc;
 
 use http::HeaderMap;
 
+use holdfast_identity::Subject;
 use holdfast_types::{Failure, FailureKind, TenantId};
 
+use crate::exchange::Exchange;
+use crate::identity::Refused;
 use crate::settings::Settings;
 
-/// The tenant that the trusted header names.
+/// Whose request it is.
+#[derive(Debug)]
+pub enum Who<'h> {
+    /// The tenant that the trusted header names.
+    Named(&'h str),
+    /// Whom a token names.
+    Proved(Arc<Subject>),
+}
+
+impl Who<'_> {
+    /// The tenant.
+    pub fn tenant(&self) -> &str {
+        match self {
+            Self::Named(tenant) => tenant,
+            Self::Proved(subject) => subject.tenant.as_str(),
+        }
+    }
+}
+
+/// Whose request it is. `may_wait`: whether it may wait for the keys of its token's issuer.
 ///
 /// # Errors
-/// `unauthenticated`: no header is trusted, it is missing, it comes more than once, or it is not an id.
-pub fn identify<'h>(headers: &'h HeaderMap, settings: &Settings) -> Result<&'h str, Failure> {
+/// `unauthenticated`, `identity_stale`, `rate_limited`; or that it is to wait.
+pub fn identify<'h>(
+    headers: &'h HeaderMap,
+    settings: &Settings,
+    exchange: &Exchange,
+    may_wait: bool,
+) -> Result<Who<'h>, Refused> {
+    match &settings.identity {
+        None => Ok(Who::Named(trusted(headers, settings)?)),
+        Some(identity) => identity.identify(headers, exchange.begun, exchange.client(), may_wait).map(Who::Proved),
+    }
+}
+
+/// The tenant that the trusted header names.
+fn trusted<'h>(headers: &'h HeaderMap, settings: &Settings) -> Result<&'h str, Failure> {
     let refuse = |why: &'static str| Failure::new(FailureKind::Unauthenticated, why);
     let Some(name) = &settings.trusted_header else {
         return Err(refuse("no way to authenticate is configured"));
@@ -25,11 +63,19 @@ pub fn identify<'h>(headers: &'h HeaderMap, settings: &Settings) -> Result<&'h s
     Ok(tenant)
 }
 
-/// The user that the trusted header names; the empty name if it names none, so that all who hide their name share one. None: users are not known here.
+/// The user that the token names, or else the trusted header; the empty name if neither does, so that all who hide their name share one. None: users are
+/// not known here.
 ///
 /// # Errors
 /// `unauthenticated`: it comes more than once, is empty or longer than 256 bytes, or has characters other than visible ASCII, whose forms could be several.
-pub fn user<'h>(headers: &'h HeaderMap, settings: &Settings) -> Result<Option<&'h [u8]>, Failure> {
+pub fn user<'h>(
+    headers: &'h HeaderMap,
+    settings: &Settings,
+    subject: Option<&'h Subject>,
+) -> Result<Option<&'h [u8]>, Failure> {
+    if let Some(subject) = subject {
+        return Ok(Some(subject.user.as_deref().unwrap_or_default().as_bytes()));
+    }
     let Some(name) = &settings.trusted_user_header else { return Ok(None) };
     let mut values = headers.get_all(name).iter();
     let Some(value) = values.next() else { return Ok(Some(b"")) };
@@ -53,14 +99,32 @@ mod tests {
 
     fn settings() -> Settings {
         let config = holdfast_config::Config {
-            auth: Some(holdfast_config::Auth {
-                trusted_header: "x-tenant".into(),
-                trusted_user_header: None,
-                allow_non_loopback: false,
-            }),
+            auth: Some(holdfast_config::Auth { trusted_header: Some("x-tenant".into()), ..Default::default() }),
             ..holdfast_config::Config::default()
         };
         Settings::new(&config)
+    }
+
+    #[test]
+    fn a_token_names_the_user_and_no_header_beside_it_does() {
+        let mut settings = settings();
+        settings.trusted_user_header = Some(HeaderName::from_static("x-user"));
+        let mut fields = HeaderMap::new();
+        assert_eq!(user(&fields, &settings, None), Ok(Some(&b""[..])));
+        fields.insert("x-user", HeaderValue::from_static("bob"));
+        assert_eq!(user(&fields, &settings, None), Ok(Some(&b"bob"[..])));
+        let subject = |user: Option<&str>| Subject {
+            issuer: "https://issuer".into(),
+            tenant: TenantId::parse("acme").unwrap(),
+            user: user.map(Into::into),
+            plan: None,
+            device: None,
+            scopes: Box::default(),
+        };
+        assert_eq!(user(&fields, &settings, Some(&subject(Some("ann")))), Ok(Some(&b"ann"[..])));
+        assert_eq!(user(&fields, &settings, Some(&subject(None))), Ok(Some(&b""[..])));
+        fields.append("x-user", HeaderValue::from_static("eve"));
+        assert!(user(&fields, &settings, None).is_err());
     }
 
     fn headers(values: &[&[u8]]) -> HeaderMap {
@@ -74,7 +138,7 @@ mod tests {
     #[test]
     fn one_well_formed_name_or_nobody() {
         let (good, trusting) = (headers(&[b"acme"]), settings());
-        assert_eq!(identify(&good, &trusting), Ok("acme"));
+        assert_eq!(trusted(&good, &trusting), Ok("acme"));
         for bad in [
             &[][..],
             &[b"".as_slice()],
@@ -87,10 +151,10 @@ mod tests {
             &[b"../acme"],
         ] {
             let (headers, settings) = (headers(bad), settings());
-            let refused = identify(&headers, &settings);
+            let refused = trusted(&headers, &settings);
             assert_eq!(refused.map_err(|f| f.kind), Err(FailureKind::Unauthenticated), "{bad:?}");
         }
         let nobody = Settings::new(&holdfast_config::Config::default());
-        assert!(identify(&headers(&[b"acme"]), &nobody).is_err());
+        assert!(trusted(&headers(&[b"acme"]), &nobody).is_err());
     }
 }

@@ -8,10 +8,11 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
-use holdfast_telemetry::Digested;
+use holdfast_telemetry::Hash;
 use holdfast_types::{Failure, FailureKind};
 
 use crate::settings::Settings;
+use crate::trail::Input;
 use crate::until::until;
 use crate::upstream_body::{ClientFault, ClientStream, UpstreamBody, slow_body, too_large};
 
@@ -40,10 +41,10 @@ impl Payload {
     }
 
     /// The digest of the body: of one that streams through, as far as it has come once it is asked for.
-    pub fn digest(&mut self) -> Digested {
+    pub fn digest(&mut self) -> Input {
         match self {
-            Self::Whole(bytes) => Digested::of(bytes),
-            Self::Stream(stream, _) => stream.as_mut().map(|stream| stream.digest()).unwrap_or_default(),
+            Self::Whole(bytes) => Input::Whole(Hash::of(bytes)),
+            Self::Stream(stream, _) => Input::Stream(stream.as_mut().map(|stream| stream.digest()).unwrap_or_default()),
         }
     }
 

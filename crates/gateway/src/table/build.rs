@@ -14,6 +14,7 @@ use holdfast_types::{ModelName, Revision, TenantId, Version};
 use super::Table;
 use super::revision::Revisions;
 use crate::fleet::FleetChange;
+use crate::identity::Identities;
 use crate::limits::Kept;
 use crate::residency::Driver;
 use crate::settings::Settings;
@@ -45,6 +46,7 @@ pub(super) fn whole(
     told: Arc<holdfast_plane::Table>,
     also: &Versions,
     revisions: &Revisions,
+    identities: &Identities,
 ) -> Result<(Table, FleetChange), BuildError> {
     let pins = config.tenants.iter().flat_map(|t| t.pins.iter().map(|(m, v)| (m.clone(), v.clone())));
     let pinned: Versions = pins.chain(also.iter().cloned()).collect();
@@ -66,7 +68,7 @@ pub(super) fn whole(
         pools,
         handover: Arc::default(),
         limits: kept.table(&config),
-        settings: Arc::new(Settings::new(&config)),
+        settings: Arc::new(Settings::new(&config).with_identity(identities.of(&config))),
         config: Arc::new(config),
         told,
     };

@@ -18,6 +18,7 @@ use super::build::{self, StartError, Versions};
 use super::local::{ConfigStatus, Failed, Offers};
 use super::revision::Revisions;
 use super::{Table, handover, wanted};
+use crate::identity::Identities;
 use crate::limits::{Kept, Link};
 use crate::residency::Driver;
 use crate::shadow::{ShadowReport, Shadows};
@@ -49,6 +50,7 @@ pub struct Tables {
     /// Revisions with requests in flight.
     pub revisions: Revisions,
     pub(super) state: Mutex<State>,
+    identities: Arc<Identities>,
     /// One table is built at a time.
     building: Mutex<()>,
     pub(super) driver: Arc<Driver>,
@@ -77,8 +79,10 @@ impl Tables {
         let config = build::configuration(&frame, &view.table)?;
         let offers = Offers::new(&config);
         let revisions = Revisions::default();
+        let identities = Identities::new(driver.tasks().clone(), &metrics);
         let limits = Arc::new(Kept::new(Link::new(&config)));
-        let (table, _) = build::whole((&driver, &limits), config, view.table.clone(), &Versions::new(), &revisions)?;
+        let (table, _) =
+            build::whole((&driver, &limits), config, view.table.clone(), &Versions::new(), &revisions, &identities)?;
         let state = State {
             frame: Arc::new(frame),
             orders: view.orders.clone(),
@@ -89,6 +93,7 @@ impl Tables {
         let this = Arc::new(Self {
             current: ArcSwap::from_pointee(table),
             revisions,
+            identities,
             state: Mutex::new(state),
             building: Mutex::new(()),
             shadows: Arc::new(Shadows::new(driver.clone(), &metrics)),
@@ -220,7 +225,8 @@ impl Tables {
         let also = self.state.lock().pinned.clone();
         let old = self.current.load_full();
         let held = self.driver.fleet.held();
-        let (mut table, change) = build::whole((&self.driver, &self.limits), config, told, &also, &self.revisions)?;
+        let (mut table, change) =
+            build::whole((&self.driver, &self.limits), config, told, &also, &self.revisions, &self.identities)?;
         table.handover = Arc::new(handover::between(&self.driver, &old, &table, &held));
         let change = handover::drain(&self.driver, &table, change);
         self.current.store(Arc::new(table));

@@ -144,6 +144,9 @@ pub struct RevertArgs {
     /// Do not ask. Needed where nobody can be asked, if more than one pin changes or one goes.
     #[arg(long)]
     pub yes: bool,
+    /// Leave out pins whose old version has left the catalogue, instead of going back with none; they are listed.
+    #[arg(long)]
+    pub skip_gone: bool,
     /// How.
     #[command(flatten)]
     pub how: ChangeArgs,
@@ -181,8 +184,8 @@ pub struct ChangeArgs {
     /// Shares of the traffic before the whole, each for some time, such as "10%:5m,50%:10m".
     #[arg(long, value_name = "PERCENT:TIME,...", value_parser = canary)]
     pub canary: Option<Canary>,
-    /// Copy live traffic to the new version first and compare the answers: of 1,000 requests how many are copied, how many comparisons are needed, of 1,000 answers how many may differ, and by when; such as "50/200/5/1h".
-    #[arg(long, value_name = "SHARE/COMPARE/DIFFER/TIME", value_parser = shadow)]
+    /// Copy live traffic to the new version first and compare the answers: of 1,000 requests how many are copied, how many comparisons are needed, of 1,000 answers how many may differ, and by when; such as "50/200/5/1h". A shortest time may come before it: "50/200/5/10m-1h".
+    #[arg(long, value_name = "SHARE/COMPARE/DIFFER/[LEAST-]TIME", value_parser = shadow)]
     pub shadow: Option<Shadow>,
     /// Why, for the history.
     #[arg(long, value_name = "TEXT")]
@@ -205,20 +208,30 @@ pub struct Shadow {
     pub compare: u32,
     /// Answers of a thousand that may differ.
     pub differ: u16,
+    /// The copying lasts at least so long.
+    pub at_least: Duration,
     /// Without enough comparisons by then the roll-out fails.
     pub at_most: Duration,
 }
 
 fn shadow(text: &str) -> Result<Shadow, String> {
-    const FORM: &str = "SHARE/COMPARE/DIFFER/TIME, such as 50/200/5/1h";
+    const FORM: &str = "SHARE/COMPARE/DIFFER/[LEAST-]TIME, such as 50/200/5/1h or 50/200/5/10m-1h";
     let parts: Vec<&str> = text.split('/').map(str::trim).collect();
-    let [share, compare, differ, at_most] = parts.as_slice() else { return Err(FORM.to_owned()) };
+    let [share, compare, differ, times] = parts.as_slice() else { return Err(FORM.to_owned()) };
+    let (at_least, at_most) = match times.split_once('-') {
+        Some((least, most)) => (time(least)?, time(most)?),
+        None => (Duration::ZERO, time(times)?),
+    };
+    if at_least > at_most {
+        return Err("the shortest time is not longer than the longest".to_owned());
+    }
     let of_thousand = |text: &str, least: u16| text.parse::<u16>().ok().filter(|n| (least..=1000).contains(n));
     Ok(Shadow {
         share: of_thousand(share, 1).ok_or("a share is 1 to 1000, requests of a thousand")?,
         compare: compare.parse::<u32>().ok().filter(|n| *n > 0).ok_or("the comparisons are a whole number from 1")?,
         differ: of_thousand(differ, 0).ok_or("what may differ is 0 to 1000, answers of a thousand")?,
-        at_most: time(at_most)?,
+        at_least,
+        at_most,
     })
 }
 
@@ -256,11 +269,24 @@ mod tests {
 
     #[test]
     fn a_shadow_and_its_bounds() {
-        let given = Shadow { share: 50, compare: 200, differ: 5, at_most: Duration::from_secs(3600) };
+        let (at_least, at_most) = (Duration::ZERO, Duration::from_secs(3600));
+        let given = Shadow { share: 50, compare: 200, differ: 5, at_least, at_most };
         assert_eq!(shadow("50/200/5/1h"), Ok(given));
-        for wrong in
-            ["", "50/200/5", "0/200/5/1h", "1001/1/0/1h", "50/0/5/1h", "50/200/1001/1h", "50/200/5/1", "1/1/1/1h/1"]
-        {
+        let given = Shadow { at_least: Duration::from_secs(600), ..given };
+        assert_eq!(shadow("50/200/5/10m-1h"), Ok(given));
+        for wrong in [
+            "",
+            "50/200/5",
+            "0/200/5/1h",
+            "1001/1/0/1h",
+            "50/0/5/1h",
+            "50/200/1001/1h",
+            "50/200/5/1",
+            "1/1/1/1h/1",
+            "50/200/5/2h-1h",
+            "50/200/5/-1h",
+            "50/200/5/1h-",
+        ] {
             assert!(shadow(wrong).is_err(), "{wrong:?}");
         }
     }

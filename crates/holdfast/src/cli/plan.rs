@@ -125,6 +125,9 @@ pub struct ResidencyArgs {
     /// A file with the bearer token that the admin port asks for.
     #[arg(long, env = "HOLDFAST_ADMIN_TOKEN_FILE", value_name = "FILE")]
     pub admin_token_file: Option<PathBuf>,
+    /// TLS to it.
+    #[command(flatten)]
+    pub tls: super::TlsArgs,
     /// A file of lines TENANT,REQUESTS_PER_SECOND. With --versions its tenants pin the versions in turn.
     #[arg(long, value_name = "FILE")]
     pub traffic: Option<PathBuf>,

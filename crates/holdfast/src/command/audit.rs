@@ -111,7 +111,7 @@ fn as_json(report: &Report) -> Value {
     json!({
         "whole": report.is_whole(),
         "records": report.records, "answers": report.answers, "first": report.first,
-        "head": report.last.map(|tip| json!({ "seq": tip.seq, "hash": tip.hash.to_hex().as_str() })),
+        "head": report.last.map(|tip| json!({ "seq": tip.seq, "hash": tip.hash.hex().as_str() })),
         "breaks_total": report.breaks_total, "breaks": breaks.collect::<Vec<_>>(),
         "gaps_total": report.gaps_total, "gaps": gaps.collect::<Vec<_>>(),
         "removed": removed.collect::<Vec<_>>(),
@@ -133,7 +133,7 @@ fn print_report(report: &Report) {
             if gap.torn_bytes > 0 { format!(", {} bytes of a torn line", gap.torn_bytes) } else { String::new() };
         output::say(&format!("{}  a gap of {count} ({}{torn})", gap.time, gap.why));
     }
-    let head = report.last.map_or("no record".to_owned(), |tip| format!("head {} {}", tip.seq, tip.hash.to_hex()));
+    let head = report.last.map_or("no record".to_owned(), |tip| format!("head {} {}", tip.seq, tip.hash.hex()));
     let word = if report.is_whole() { "whole" } else { "BROKEN" };
     output::say(&format!("{word}: {} records, {} of them of answers; {head}", report.records, report.answers));
 }

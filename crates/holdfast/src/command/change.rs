@@ -67,9 +67,10 @@ pub fn options(how: &ChangeArgs) -> Option<Value> {
         options["canary"] = steps.into();
     }
     if let Some(shadow) = how.shadow {
-        let at_most = u64::try_from(shadow.at_most.as_millis()).unwrap_or(u64::MAX);
+        let ms = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         options["shadow"] = json!({
-            "share": shadow.share, "compare": shadow.compare, "differ": shadow.differ, "at_most_ms": at_most,
+            "share": shadow.share, "compare": shadow.compare, "differ": shadow.differ,
+            "at_least_ms": ms(shadow.at_least), "at_most_ms": ms(shadow.at_most),
         });
     }
     Some(options)

@@ -9,12 +9,12 @@ use holdfast_config::Role;
 use holdfast_control::api::Door;
 use holdfast_net::{Tasks, bind};
 
-use super::serve::{door, second_signal, start_log, stop_signal};
+use super::serve::{door, entrance, second_signal, start_log, stop_signal};
 use super::{Failure, must_be, run_to_end};
 use crate::cli::ServeArgs;
 use crate::config_file::{self, Read};
 use crate::output;
-use crate::roles::{Board, Control, access, listen};
+use crate::roles::{self, Board, Control, access, listen};
 
 /// Threads of a control plane: tables are put together and sent by more than one.
 const THREADS: usize = 2;
@@ -41,14 +41,18 @@ async fn drive(path: PathBuf, read: Read, door: Arc<Door>) -> Result<(), Failure
     let tasks = Tasks::new(tokio::runtime::Handle::current());
     let address = read.split.loaded.config.listen.admin.address;
     let admin = bind(address).map_err(|e| Failure::failed(format!("cannot listen on {address}: {e}")))?;
+    let entrance = entrance(&read.split.loaded.config)?;
     let control = Control::new(read)?;
     let board = Board::new();
     let (for_gateways, address) = (control.address(), admin.address());
-    tasks.spawn(listen(admin, board.clone(), access(&door), tasks.clone()));
+    // A control plane has no list of alarms: the log and the metric tell.
+    tasks.spawn(roles::renew(&entrance, board.registry(), |_, _| {}));
+    let scheme = if entrance.certificates().is_some() { "https" } else { "http" };
+    tasks.spawn(listen(admin, entrance, board.clone(), access(&door), tasks.clone()));
     tasks.spawn(reread(path, board.clone(), hangup));
     if let (Ok(gateways), Ok(admin)) = (for_gateways, address) {
         tracing::info!(%gateways, %admin, "listening");
-        output::say(&format!("holdfast control is for gateways on {gateways}, admin on http://{admin}"));
+        output::say(&format!("holdfast control is for gateways on {gateways}, admin on {scheme}://{admin}"));
     }
     tokio::select! {
         ended = control.run(&board, &door, &tasks, stop) => ended,

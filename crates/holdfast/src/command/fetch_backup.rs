@@ -4,20 +4,16 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use http::{HeaderValue, Method, Request, header};
+use http::{Method, Request};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::{Bytes, Incoming};
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
 use serde_json::Value;
 
 use super::{Failure, run_to_end};
-use crate::admin;
 use crate::cli::AdminArgs;
+use crate::link::{Link, within};
 use crate::output;
 
-/// How long the server may take to connect.
-const CONNECT: Duration = Duration::from_secs(10);
 /// How long it may take to write the backup on its side.
 const TAKE: Duration = Duration::from_secs(330);
 /// How long no byte may come.
@@ -42,31 +38,17 @@ pub fn run(args: &AdminArgs, file: &Path) -> Result<(), Failure> {
 }
 
 async fn ask(args: &AdminArgs) -> Result<http::Response<Incoming>, Failure> {
-    let (host, port) = admin::place(args)?;
+    let link = Link::new(args)?;
     let gone = |why: String| {
         Failure::failed(format!("no gateway answers at {}: {why}\nis it running, and is --admin right?", args.admin))
     };
-    let stream = timed(CONNECT, tokio::net::TcpStream::connect((host.as_str(), port))).await.map_err(gone)?;
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|e| gone(e.to_string()))?;
-    // It ends with the exchange, and how is told there.
-    tokio::spawn(connection);
     let mut request = Request::new(Empty::<Bytes>::new());
     *request.method_mut() = Method::POST;
     *request.uri_mut() = http::Uri::from_static("/v1/backup");
-    let host = HeaderValue::from_str(&format!("{host}:{port}")).map_err(|e| Failure::wrong(e.to_string()))?;
-    request.headers_mut().insert(header::HOST, host);
-    if let Some(token) = admin::token(args)? {
-        request.headers_mut().insert(header::AUTHORIZATION, token);
-    }
-    let answer = timed(TAKE, sender.send_request(request)).await.map_err(gone)?;
+    link.sign(request.headers_mut());
+    let mut sender = link.open().await.map_err(gone)?;
+    let answer = within(TAKE, sender.send_request(request)).await.map_err(gone)?;
     if answer.status().is_success() { Ok(answer) } else { Err(refused(answer).await) }
-}
-
-async fn timed<T, E: std::fmt::Display>(most: Duration, step: impl Future<Output = Result<T, E>>) -> Result<T, String> {
-    match tokio::time::timeout(most, step).await {
-        Ok(outcome) => outcome.map_err(|e| e.to_string()),
-        Err(_) => Err(format!("nothing within {} s", most.as_secs())),
-    }
 }
 
 async fn refused(answer: http::Response<Incoming>) -> Failure {

@@ -7,8 +7,9 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use holdfast_config::{AccessLog as AccessChoice, Config, Log, LogFormat as Format, LogLevel as Level, Role};
-use holdfast_control::api::Door;
+use holdfast_control::api::{Door, Tokens};
 use holdfast_gateway::{Gateway, Options, Stopped, serve, worker_count};
+use holdfast_net::tls::Entrance;
 use holdfast_telemetry::{
     AccessLog, AccessOptions, AccessPolicy, AccessSink, AccessWriter, AuditLog, AuditOptions, AuditWriter,
     GatewayMetrics, LogFormat, LogGuard, LogLevel, MetricsOptions, init_logging,
@@ -81,9 +82,11 @@ async fn drive(path: PathBuf, watch: Watch, read: Read, parts: Parts) -> Result<
     let role = read.split.loaded.config.role();
     let (planes, control) = roles::open(read).await?;
     let Parts { config, metrics, access, audit, door } = parts;
-    let ready = |data, admin| {
+    let entrance = entrance(&config)?;
+    let scheme = if entrance.certificates().is_some() { "https" } else { "http" };
+    let ready = move |data, admin| {
         tracing::info!(%data, %admin, "listening");
-        output::say(&format!("holdfast is listening on http://{data}, admin on http://{admin}"));
+        output::say(&format!("holdfast is listening on http://{data}, admin on {scheme}://{admin}"));
     };
     planes.register(metrics.registry());
     let state = config.state.clone();
@@ -95,6 +98,7 @@ async fn drive(path: PathBuf, watch: Watch, read: Read, parts: Parts) -> Result<
         metrics,
         access,
         audit,
+        admin_entrance: entrance.clone(),
         access_to_admin: roles::access(&door),
         also: planes.also(&door, &state),
         store: planes.probe(),
@@ -105,6 +109,9 @@ async fn drive(path: PathBuf, watch: Watch, read: Read, parts: Parts) -> Result<
         planes.run(tasks);
         let reload = Reload { path, watch, role, desk, keeper, gateway: gateway.clone() };
         tasks.spawn(reload.run(hangup));
+        let alarms = gateway.clone();
+        let alarm = move |kind, why| alarms.driver.alarms.say(kind, why);
+        tasks.spawn(roles::renew(&entrance, gateway.metrics.registry(), alarm));
         tasks.spawn(reopen_log(gateway, reopen));
     });
     tokio::select! {
@@ -182,11 +189,21 @@ fn start_audit(config: &Config, metrics: &GatewayMetrics) -> Result<(AuditLog, A
         .map_err(|e| Failure::failed(format!("the audit log cannot be started: {e}")))
 }
 
+pub(super) fn entrance(config: &Config) -> Result<Entrance, Failure> {
+    roles::entrance(config).map_err(|e| Failure::wrong(format!("listen.admin.tls: {e}")))
+}
+
 pub(super) fn door(config: &Config) -> Result<Arc<Door>, Failure> {
     let tokens = token::all(config).map_err(|e| Failure::wrong(format!("{}: {e}", e.path())))?;
     let address = config.listen.admin.address;
     if tokens.is_none() && address.ip().is_loopback() {
         tracing::warn!(%address, "the admin port asks for no token; it is on loopback");
+    }
+    let asks = config.listen.admin.tls.as_ref().is_some_and(|tls| tls.clients.is_some());
+    if tokens.as_ref().is_some_and(Tokens::knows_certificates) && !asks {
+        tracing::warn!(
+            "the tokens file knows callers by certificates, but without listen.admin.tls.clients none is asked for"
+        );
     }
     Ok(Arc::new(tokens.map_or_else(Door::open, Door::with)))
 }

@@ -101,6 +101,9 @@ async fn revert(args: &RevertArgs) -> Result<(), Failure> {
     let table = how.admin.output == Output::Table;
     let mut body = json!({ "to": args.revision });
     add_reason(&mut body, how);
+    if args.skip_gone {
+        body["skip_gone"] = true.into();
+    }
     if let Some(options) = options(how) {
         body["options"] = options;
     }
@@ -111,6 +114,7 @@ async fn revert(args: &RevertArgs) -> Result<(), Failure> {
     let total = dry["changes_total"].as_u64().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
     if table {
         output::say(&way_back(&dry["to"], changes, total));
+        skipped(&dry).into_iter().for_each(|line| output::say(&line));
     }
     if args.dry_run || total == 0 {
         let waits = how.wait && !args.dry_run;
@@ -132,6 +136,20 @@ async fn revert(args: &RevertArgs) -> Result<(), Failure> {
     let done = admin.send_json(Method::POST, "/v1/revert", &body, seen).await?;
     let pins = wait::all_pins(&admin, how, pending(&done)).await?;
     finish(&admin, how, &done, &pins, before).await
+}
+
+/// Pins that do not go back, a line each.
+fn skipped(dry: &Value) -> Vec<String> {
+    let pins = dry["skipped"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let total = dry["skipped_total"].as_u64().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
+    let text = |pin: &Value, member: &str| pin[member].as_str().unwrap_or("?").to_owned();
+    let line =
+        |pin: &Value| format!("skipped: {} to {}: {}", text(pin, "pin"), text(pin, "version"), text(pin, "reason"));
+    let mut lines: Vec<String> = pins.iter().map(line).collect();
+    if total > pins.len() {
+        lines.push(format!("and {} more", total - pins.len()));
+    }
+    lines
 }
 
 /// What a revert does to pins: one on the same line, more below.

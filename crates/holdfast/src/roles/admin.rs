@@ -3,18 +3,34 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use http::{Method, StatusCode};
+use http::{Extensions, HeaderMap, Method, StatusCode};
 
 use holdfast_control::api::{Api, Caller, Door, Driven, Problem, Role};
 use holdfast_control::backup::Backups;
 use holdfast_gateway::{Access, Also, Answer, problem};
+use holdfast_net::tls::Peer;
+use holdfast_telemetry::Clock;
 
 use super::both::Both;
 
 /// Lets in whom the door knows.
 pub fn access(door: &Arc<Door>) -> Access {
     let door = door.clone();
-    Arc::new(move |fields| door.caller(fields).map(|_| ()).map_err(|refused| Box::new(refused.response())))
+    Arc::new(move |fields, with| {
+        caller(&door, fields, with).map(|_| ()).map_err(|refused| Box::new(refused.response()))
+    })
+}
+
+/// Who asks, by a token or by a certificate.
+fn caller(door: &Door, fields: &HeaderMap, with: &Extensions) -> Result<Caller, Problem> {
+    let Some(peer) = with.get::<Arc<Peer>>() else { return door.caller(fields, None) };
+    // It was in its time when the connection was made, which may be long ago.
+    if Clock::wall_millis() / 1_000 > peer.ends {
+        let detail = "the time of the client's certificate is over";
+        return Err(Problem::new(StatusCode::FORBIDDEN, "forbidden", detail));
+    }
+    let names: Vec<(&str, &str)> = peer.names.iter().map(|(kind, name)| (*kind, &**name)).collect();
+    door.caller(fields, Some(&names))
 }
 
 /// The resources of a control plane in this process.
@@ -25,7 +41,7 @@ pub fn resources(door: &Arc<Door>, both: &Both, state: &Path) -> Also {
     Arc::new(move |request| {
         let (door, api, backups) = (door.clone(), api.clone(), backups.clone());
         Box::pin(async move {
-            let caller = match door.caller(request.headers()) {
+            let caller = match caller(&door, request.headers(), request.extensions()) {
                 Ok(caller) => caller,
                 Err(refused) => return Problem::response(refused),
             };

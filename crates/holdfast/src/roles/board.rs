@@ -46,6 +46,11 @@ impl Board {
         Arc::new(Self { trouble, open: OnceLock::new(), registry, gateways })
     }
 
+    /// The metrics of this process.
+    pub const fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
     /// The store gives no answer.
     pub fn waits(&self, why: &str) {
         self.trouble.send_replace(why.into());

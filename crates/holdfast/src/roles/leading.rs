@@ -1,6 +1,7 @@
 //! What a control plane tells the gateways that come to it. Only the leader takes gateways in: a roll-out rests on what all of them say, and the
 //! leader has to hear it.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,6 +31,26 @@ impl Plane for Leading {
             Standing::Follows => Err("another control plane leads"),
             Standing::Leads { .. } | Standing::Unknown => Ok(()),
         }
+    }
+
+    /// Who knows that it leads knows what is in force. One that has lost its store may be the last to hear that another leads.
+    fn vouches(&self) -> Result<(), &'static str> {
+        match *self.standing.borrow() {
+            Standing::Leads { .. } => Ok(()),
+            Standing::Unknown => Err("the control plane does not know whether it leads: its store gives no answer"),
+            Standing::Follows => Err("another control plane leads"),
+        }
+    }
+
+    fn turned(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        let mut standing = self.standing.clone();
+        standing.mark_unchanged();
+        Box::pin(async move {
+            if standing.changed().await.is_err() {
+                // Nobody says it any more.
+                std::future::pending::<()>().await;
+            }
+        })
     }
 
     /// Nothing before there is a lease: what a gateway serves, roll-outs must wait for.

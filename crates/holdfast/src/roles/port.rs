@@ -1,56 +1,34 @@
 //! The admin port of a control plane: whether it lives and is ready, metrics, and whatever its admin API answers.
 
-use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::json;
 
-use holdfast_gateway::{Access, Answer, problem};
+use holdfast_gateway::{Access, Answer, problem, serve_admin};
+use holdfast_net::tls::Entrance;
 use holdfast_net::{Listener, Tasks};
 use holdfast_telemetry::Registry;
 
 use super::Board;
 
-/// Most connections at a time.
-const CONNECTIONS: usize = 256;
-/// How long a head may take.
-const HEAD: Duration = Duration::from_secs(30);
-
 /// Answers until the process ends.
-pub async fn listen(listener: Listener, board: Arc<Board>, access: Access, tasks: Tasks) {
-    let places = Arc::new(tokio::sync::Semaphore::new(CONNECTIONS));
-    loop {
-        let (stream, _) = listener.accept().await;
-        // Over the bound a connection is closed at once.
-        let Ok(place) = places.clone().try_acquire_owned() else { continue };
+pub async fn listen(listener: Listener, entrance: Entrance, board: Arc<Board>, access: Access, tasks: Tasks) {
+    let answer = move |request: Request<Incoming>| {
         let (board, access) = (board.clone(), access.clone());
-        tasks.spawn(async move {
-            let _place = place;
-            let service = service_fn(move |request: Request<Incoming>| {
-                let (board, access) = (board.clone(), access.clone());
-                async move { Ok::<_, Infallible>(route(&board, &access, request).await) }
-            });
-            let mut builder = http1::Builder::new();
-            builder.timer(TokioTimer::new()).header_read_timeout(HEAD);
-            // How a scraper's connection ends is its own business.
-            let _ = builder.serve_connection(TokioIo::new(stream), service).await;
-        });
-    }
+        async move { route(&board, &access, request).await }
+    };
+    serve_admin(listener, entrance, tasks, || (), answer).await;
 }
 
 async fn route(board: &Board, access: &Access, request: Request<Incoming>) -> Answer {
     let path = request.uri().path();
     let is_probe = matches!(path, "/livez" | "/healthz" | "/readyz");
-    if !is_probe && let Err(refused) = access(request.headers()) {
+    if !is_probe && let Err(refused) = access(request.headers(), request.extensions()) {
         return *refused;
     }
     if !is_probe && path != "/metrics" {

@@ -1,10 +1,10 @@
 //! Secrets and certificates from the files that a configuration names, and the connection to the store. `check` reads them by the same rules.
 //! Their content is in no text.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use holdfast_config::{Config, ControlSection, GatewaySection, StoreSection};
-use holdfast_store::PostgresOptions;
+use holdfast_config::{Config, ControlSection, GatewaySection, StoreSection, StoreTls};
+use holdfast_store::{PostgresOptions, PostgresTls};
 use holdfast_wire::auth::{ClientTls, Own, Pem, Secret, ServerTls};
 
 /// Where a fault is, and what it is.
@@ -15,8 +15,9 @@ pub fn check(config: &Config) -> Vec<Fault> {
     let store = config.store.as_ref().and_then(|s| postgres(s).err());
     let control = config.control.as_ref().map(|c| [control_secrets(c).err(), control_tls(c).err()]);
     let gateway = config.gateway.as_ref().map(|g| [gateway_secret(g).err(), gateway_tls(g).err()]);
+    let admin = super::entrance(config).err().map(|e| ("listen.admin.tls", e.to_string()));
     let proofs = control.into_iter().chain(gateway).flatten().flatten();
-    store.into_iter().chain(proofs).collect()
+    store.into_iter().chain(admin).chain(proofs).collect()
 }
 
 /// How the store is reached.
@@ -30,8 +31,17 @@ pub fn postgres(section: &StoreSection) -> Result<PostgresOptions, Fault> {
         let text = text("store.password_file", file)?;
         options.password = Some(text.trim_end_matches(['\n', '\r']).to_owned());
     }
+    options.tls = section.tls.as_ref().map(postgres_tls).transpose()?;
     options.check().map_err(|e| ("store.postgres", e.to_string()))?;
     Ok(options)
+}
+
+fn postgres_tls(section: &StoreTls) -> Result<PostgresTls, Fault> {
+    let read = |path, file: &Option<PathBuf>| file.as_deref().map(|file| bytes(path, file)).transpose();
+    let authorities = read("store.tls.authorities", &section.authorities)?.unwrap_or_default();
+    let own = read("store.tls.certificates", &section.certificates)?.zip(read("store.tls.key", &section.key)?);
+    let own = own.as_ref().map(|(certificates, key)| (&**certificates, &**key));
+    PostgresTls::new(&authorities, own).map_err(|e| ("store.tls", e.to_string()))
 }
 
 /// The secrets that open, a line each: while one is replaced there are two.
@@ -94,6 +104,9 @@ fn text(path: &'static str, file: &Path) -> Result<String, Fault> {
 }
 
 fn pem(path: &'static str, file: &Path) -> Result<Pem, Fault> {
-    let bytes = std::fs::read(file).map_err(|e| (path, format!("{} cannot be read: {e}", file.display())))?;
-    Ok(Pem::new(&bytes))
+    Ok(Pem::new(&bytes(path, file)?))
+}
+
+fn bytes(path: &'static str, file: &Path) -> Result<Vec<u8>, Fault> {
+    std::fs::read(file).map_err(|e| (path, format!("{} cannot be read: {e}", file.display())))
 }

@@ -12,7 +12,7 @@ use holdfast_model_server::Layout;
 use holdfast_plane::Edit;
 use holdfast_store::{Postgres, PostgresOptions};
 use holdfast_testkit::http::{Answer, Client};
-use holdfast_testkit::{Metrics, ModelServer, PostgresServer, Proc, TempDir, eventually, free_port};
+use holdfast_testkit::{Authority, Cut, Metrics, ModelServer, PostgresServer, Proc, TempDir, eventually, free_port};
 use serde_json::{Value, json};
 
 use super::fleet::{INFER, PATIENCE, binary, config, pin_of, probe, samples, server, text};
@@ -36,7 +36,16 @@ pub struct Roles {
     pub controls: Vec<Member>,
     pub servers: Vec<ModelServer>,
     pub postgres: PostgresServer,
+    /// Of each control plane, where the fleet is one that can be cut: its way to the store.
+    pub ways: Vec<Cut>,
+    secure: Option<Secure>,
     _repository: TempDir,
+}
+
+/// Who signs the certificates of a fleet that speaks TLS to its store and to its gateways.
+struct Secure {
+    servers: Authority,
+    gateways: Authority,
 }
 
 /// A process of the fleet. Its folder, configuration and ports stay the same over restarts.
@@ -54,24 +63,57 @@ pub struct Member {
 impl Roles {
     /// Starts everything, and waits until all of it is ready.
     pub async fn start(shape: Shape) -> Self {
+        Self::start_with(shape, None).await
+    }
+
+    /// The same with TLS to the store and to gateways, who have to show certificates.
+    pub async fn start_secure(shape: Shape) -> Self {
+        Self::start_with(shape, Some(Secure { servers: Authority::new(), gateways: Authority::new() })).await
+    }
+
+    /// The same with a way to the store for each control plane that can be cut.
+    pub async fn start_apart(shape: Shape) -> Self {
+        let mut fleet = Self::start_with(Shape { controls: 0, gateways: 0, ..shape }, None).await;
+        for _ in 0..shape.controls {
+            fleet.ways.push(Cut::to(fleet.postgres.port()).await);
+            fleet.add_control().await;
+        }
+        fleet.add_gateways(shape.gateways).await;
+        fleet
+    }
+
+    async fn start_with(shape: Shape, secure: Option<Secure>) -> Self {
         let repository = samples(Layout::Names, VERSIONS);
         let mut servers = Vec::new();
         for _ in 0..2 {
             servers.push(server(&repository, &["--load-time", shape.load]).await);
         }
-        let postgres = PostgresServer::start().await;
-        let mut fleet = Self { gateways: Vec::new(), controls: Vec::new(), servers, postgres, _repository: repository };
+        let postgres = match &secure {
+            None => PostgresServer::start().await,
+            Some(secure) => PostgresServer::start_with_tls(&secure.servers.server(&["127.0.0.1"]), None).await,
+        };
+        let (gateways, controls) = (Vec::new(), Vec::new());
+        let mut fleet =
+            Self { gateways, controls, servers, postgres, ways: Vec::new(), secure, _repository: repository };
         for _ in 0..shape.controls {
-            let control = fleet.control();
-            control.wait_ready().await;
-            fleet.controls.push(control);
+            fleet.add_control().await;
         }
-        for number in 1..=shape.gateways {
-            let gateway = fleet.gateway(&format!("g{number}")).await;
-            gateway.wait_ready().await;
-            fleet.gateways.push(gateway);
-        }
+        fleet.add_gateways(shape.gateways).await;
         fleet
+    }
+
+    async fn add_control(&mut self) {
+        let control = self.control();
+        control.wait_ready().await;
+        self.controls.push(control);
+    }
+
+    async fn add_gateways(&mut self, count: usize) {
+        for number in 1..=count {
+            let gateway = self.gateway(&format!("g{number}")).await;
+            gateway.wait_ready().await;
+            self.gateways.push(gateway);
+        }
     }
 
     fn control(&self) -> Member {
@@ -82,9 +124,16 @@ impl Roles {
         let (password, secret) = (dir.join("password"), dir.join("secret"));
         std::fs::write(&password, PostgresServer::PASSWORD).unwrap();
         std::fs::write(&secret, SECRET).unwrap();
-        let url = format!("postgresql://holdfast@127.0.0.1:{}/postgres", self.postgres.port());
+        let port = self.ways.get(self.controls.len()).map_or(self.postgres.port(), Cut::port);
+        let url = format!("postgresql://holdfast@127.0.0.1:{port}/postgres");
         content["store"] = json!({"postgres": url, "password_file": password});
         content["control"] = json!({"listen": format!("127.0.0.1:{links}"), "secret_file": secret, "lease": "2s"});
+        if let Some(secure) = &self.secure {
+            let (certificates, key) = secure.servers.server(&["127.0.0.1"]).files(dir.path(), "own");
+            let gateways = secure.gateways.file(dir.join("gateways.pem"));
+            content["control"]["tls"] = json!({"certificates": certificates, "key": key, "gateways": gateways});
+            content["store"]["tls"] = json!({"authorities": secure.servers.file(dir.join("servers.pem"))});
+        }
         Member::start("control", dir, links, content)
     }
 
@@ -95,16 +144,41 @@ impl Roles {
 
     /// The same, with a secret of its own.
     pub async fn gateway_with(&self, name: &str, secret: &str) -> Member {
+        let tls = self.secure.as_ref().map(|secure| (&secure.servers, Some(&secure.gateways)));
+        self.gateway_by(name, secret, tls).await
+    }
+
+    /// A gateway of a secure fleet that believes another authority.
+    pub async fn gateway_that_believes(&self, servers: &Authority) -> Member {
+        let own = self.secure.as_ref().map(|secure| &secure.gateways);
+        self.gateway_by("misled", SECRET, Some((servers, own))).await
+    }
+
+    /// A gateway of a secure fleet whose certificate somebody else has signed; or who has none.
+    pub async fn gateway_signed_by(&self, name: &str, own: Option<&Authority>) -> Member {
+        self.gateway_by(name, SECRET, self.secure.as_ref().map(|secure| (&secure.servers, own))).await
+    }
+
+    async fn gateway_by(&self, name: &str, secret: &str, tls: Option<(&Authority, Option<&Authority>)>) -> Member {
         let dir = TempDir::new();
         let file = dir.join("secret");
         std::fs::write(&file, secret).unwrap();
-        let urls: Vec<String> = self.controls.iter().map(|c| format!("http://127.0.0.1:{}", c.links)).collect();
-        let content = json!({
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let urls: Vec<String> = self.controls.iter().map(|c| format!("{scheme}://127.0.0.1:{}", c.links)).collect();
+        let mut content = json!({
             "auth": {"trusted_header": "x-tenant"},
             "log": {"access": "errors"},
             "workers": 1,
             "gateway": {"name": name, "control": urls, "secret_file": file, "poll": "1s", "start_within": "1s"},
         });
+        if let Some((servers, own)) = tls {
+            content["gateway"]["tls"] = json!({"authorities": servers.file(dir.join("servers.pem"))});
+            if let Some(own) = own {
+                let (certificates, key) = own.client(name, &[]).files(dir.path(), "own");
+                content["gateway"]["tls"]["certificates"] = json!(certificates);
+                content["gateway"]["tls"]["key"] = json!(key);
+            }
+        }
         let gateway = Member::start("gateway", dir, 0, content);
         gateway.wait_live().await;
         gateway

@@ -11,6 +11,7 @@ mod pool;
 mod read;
 mod rows;
 mod schema;
+mod tls;
 
 use crate::api::{Fut, Leader, Store, Watch};
 use crate::backup::Summary;
@@ -27,6 +28,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 pub use options::PostgresOptions;
+pub use tls::PostgresTls;
 
 /// A store in a PostgreSQL database.
 #[derive(Debug)]

@@ -1,5 +1,6 @@
 //! How a PostgreSQL store is reached and behaves.
 
+use super::tls::PostgresTls;
 use crate::error::{Error, Result};
 use std::fmt;
 use std::time::Duration;
@@ -16,6 +17,8 @@ pub struct PostgresOptions {
     pub url: String,
     /// The password, if the connection names none. Never shown.
     pub password: Option<String>,
+    /// Whom to believe. Without it servers are reached on the loopback address and over Unix sockets only; with it over TLS only.
+    pub tls: Option<PostgresTls>,
     /// The schema that the tables are in; it is made if it is missing. Each store has its own.
     pub schema: String,
     /// The deadline of a call.
@@ -37,6 +40,7 @@ impl PostgresOptions {
         Self {
             url: url.into(),
             password: None,
+            tls: None,
             schema: "holdfast".to_owned(),
             deadline: Duration::from_secs(5),
             bulk_deadline: Duration::from_secs(300),
@@ -65,10 +69,11 @@ impl PostgresOptions {
             return Err(Error::invalid("connections and deadlines of the store must not be zero"));
         }
         // What the library says of a text that it cannot read may quote the text, and with it a password.
-        let config: Result<Config> =
-            self.url.parse().map_err(|_| Error::invalid("the store's connection string cannot be read"));
-        let mut config = config?;
-        reachable_in_clear(&config)?;
+        let mut config = parse(&self.url)?;
+        match &self.tls {
+            Some(_) => reachable_over_tls(&mut config)?,
+            None => reachable_in_clear(&mut config)?,
+        }
         if let Some(password) = &self.password {
             config.password(password);
         }
@@ -102,11 +107,17 @@ impl fmt::Debug for PostgresOptions {
     }
 }
 
-/// There is no TLS here: passwords and content would cross a network in the clear.
-fn reachable_in_clear(config: &Config) -> Result<()> {
+/// `sslmode=verify-full` is what TLS always is here; the library has no word for it.
+fn parse(url: &str) -> Result<Config> {
+    let unread = |_| Error::invalid("the store's connection string cannot be read");
+    url.replace("sslmode=verify-full", "sslmode=require").parse().map_err(unread)
+}
+
+/// Without certificates passwords and content would cross a network in the clear.
+fn reachable_in_clear(config: &mut Config) -> Result<()> {
     if config.get_ssl_mode() == SslMode::Require {
         return Err(Error::invalid(
-            "the store's connection asks for TLS, which this release does not speak to PostgreSQL",
+            "the store's connection asks for TLS; say in store.tls.authorities who signs the server's certificate",
         ));
     }
     let local = |host: &Host| match host {
@@ -117,16 +128,37 @@ fn reachable_in_clear(config: &Config) -> Result<()> {
     let addresses = config.get_hostaddrs();
     let named = !hosts.is_empty() || !addresses.is_empty();
     if named && hosts.iter().all(local) && addresses.iter().all(std::net::IpAddr::is_loopback) {
+        config.ssl_mode(SslMode::Disable);
         return Ok(());
     }
     Err(Error::invalid(
-        "the store's host must be on the loopback address or a Unix socket: this release has no TLS to PostgreSQL",
+        "the store's host must be on the loopback address or a Unix socket, or be reached over TLS: say in store.tls.authorities \
+         who signs the server's certificate",
     ))
+}
+
+/// Never in the clear, whatever the server says, and never without a name to compare with the certificate.
+fn reachable_over_tls(config: &mut Config) -> Result<()> {
+    if config.get_ssl_mode() == SslMode::Disable {
+        return Err(Error::invalid("the store's connection says sslmode=disable, but store.tls asks for TLS"));
+    }
+    let hosts = config.get_hosts();
+    if hosts.is_empty() || !hosts.iter().all(|host| matches!(host, Host::Tcp(_))) {
+        return Err(Error::invalid(
+            "with store.tls each host of the store is a name or an address; a Unix socket has no TLS",
+        ));
+    }
+    config.ssl_mode(SslMode::Require);
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn authority() -> Vec<u8> {
+        rcgen::generate_simple_self_signed(vec!["ca".to_owned()]).unwrap().cert.pem().into_bytes()
+    }
 
     #[test]
     fn what_is_accepted() {
@@ -144,6 +176,7 @@ mod tests {
             "host=127.0.0.1,10.0.0.1 user=u",
             "host=localhost hostaddr=10.0.0.1 user=u",
             "postgres://u@localhost/d?sslmode=require",
+            "postgres://u@localhost/d?sslmode=verify-full",
             "user=u",
         ] {
             assert!(PostgresOptions::new(url).config().is_err(), "{url}");
@@ -153,6 +186,38 @@ mod tests {
                 PostgresOptions { schema: schema.to_owned(), ..PostgresOptions::new("host=localhost user=u") };
             assert!(options.config().is_err(), "{schema:?}");
         }
+    }
+
+    #[test]
+    fn with_tls_nothing_is_reached_in_the_clear() {
+        let options = |url: &str| {
+            let tls = Some(PostgresTls::new(&authority(), None).unwrap());
+            PostgresOptions { tls, ..PostgresOptions::new(url) }
+        };
+        for url in [
+            "postgres://u@db.example/d",
+            "postgres://u@db.example/d?sslmode=verify-full",
+            "postgres://u@10.0.0.1/d?sslmode=prefer",
+            "host=db.example hostaddr=10.0.0.1 user=u sslmode=require",
+            "host=127.0.0.1 user=u",
+        ] {
+            let config = options(url).config().unwrap_or_else(|error| panic!("{url}: {error}"));
+            assert_eq!(config.get_ssl_mode(), SslMode::Require, "{url}");
+        }
+        for url in [
+            "postgres://u@db.example/d?sslmode=disable",
+            "postgres://u@db.example/d?sslmode=verify-ca",
+            "host=/run/postgresql user=u",
+            "host=db.example,/run/postgresql user=u",
+            "hostaddr=10.0.0.1 user=u",
+            "user=u",
+        ] {
+            assert!(options(url).config().is_err(), "{url}");
+        }
+        let in_clear = PostgresOptions::new("host=127.0.0.1 user=u").config().unwrap();
+        assert_eq!(in_clear.get_ssl_mode(), SslMode::Disable);
+        let told = PostgresOptions::new("postgres://u@db.example/d").check().unwrap_err().to_string();
+        assert!(told.contains("store.tls.authorities"), "{told}");
     }
 
     #[test]

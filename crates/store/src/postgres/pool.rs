@@ -2,6 +2,7 @@
 
 use super::fault::{Fault, Phase};
 use super::options::PostgresOptions;
+use super::tls::{Maker, Stream};
 use crate::error::{Applied, Error, Result};
 use parking_lot::Mutex;
 use std::future::Future;
@@ -12,7 +13,7 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
-use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls, Socket, tls::NoTlsStream};
+use tokio_postgres::{AsyncMessage, Client, Config, Connection, Socket};
 
 /// The most that a transaction may stand still, however long it may take in all.
 const IDLE_MOST: Duration = Duration::from_secs(60);
@@ -177,7 +178,7 @@ impl Pool {
         N: Fn(&str) + Send + 'static,
     {
         let connecting = async {
-            let (client, connection) = self.config.connect(NoTls).await?;
+            let (client, connection) = self.config.connect(Maker(self.options.tls.clone())).await?;
             let conn = Conn { client: Arc::new(client), driver: tokio::spawn(drive(connection, told)) };
             conn.client.batch_execute(&self.setup()).await?;
             Ok(conn)
@@ -205,7 +206,7 @@ pub(super) fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-async fn drive<N: Fn(&str)>(mut connection: Connection<Socket, NoTlsStream>, told: N) {
+async fn drive<N: Fn(&str)>(mut connection: Connection<Socket, Stream>, told: N) {
     loop {
         match std::future::poll_fn(|context| connection.poll_message(context)).await {
             Some(Ok(AsyncMessage::Notification(notification))) => told(notification.payload()),

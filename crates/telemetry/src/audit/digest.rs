@@ -1,18 +1,80 @@
 //! Digests of what goes through: BLAKE3 over a body's bytes, without the body.
 //!
-//! A small body is copied and hashed by the log's own thread: hashing one kibibyte costs some seven thousand instructions, a copy of it a hundred.
-//! A larger one is hashed as it goes by.
+//! They are taken at once, while the bytes are in the caches: to copy a body for the log's thread means as many lines of cold memory, written here and
+//! read there, as it is long.
 
+use std::fmt;
 use std::sync::Arc;
 
-use blake3::{Hash, Hasher};
-use bytes::Bytes;
+use blake3::Hasher;
 use parking_lot::Mutex;
 
-/// Bodies of at most this many bytes are copied. With the queue's bound this is the bound of what the log may hold.
-const COPIED: usize = 4 * 1024;
+/// A BLAKE3 hash.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Hash([u8; 32]);
 
-/// The digest of a body, finished or not.
+impl Hash {
+    /// Zeroes: of nothing at all.
+    pub const ZERO: Self = Self([0; 32]);
+
+    /// Of these bytes.
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(blake3::hash(bytes).into())
+    }
+
+    /// As 64 hexadecimal digits, in small letters.
+    #[must_use]
+    pub fn hex(&self) -> Hex {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let mut hex = [0; 64];
+        for (pair, byte) in hex.chunks_exact_mut(2).zip(self.0) {
+            pair.copy_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+        }
+        Hex(hex)
+    }
+
+    /// Out of its 64 digits.
+    #[must_use]
+    pub fn parse(hex: &str) -> Option<Self> {
+        let (pairs, rest) = hex.as_bytes().as_chunks::<2>();
+        let mut hash = [0; 32];
+        if pairs.len() != hash.len() || !rest.is_empty() {
+            return None;
+        }
+        let digit = |digit: u8| u8::try_from(char::from(digit).to_digit(16)?).ok();
+        for (byte, [high, low]) in hash.iter_mut().zip(pairs) {
+            *byte = digit(*high)? << 4 | digit(*low)?;
+        }
+        Some(Self(hash))
+    }
+}
+
+impl fmt::Debug for Hash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.hex().as_str())
+    }
+}
+
+/// The digits of a hash.
+pub struct Hex([u8; 64]);
+
+impl Hex {
+    /// As text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        // All of them are ASCII.
+        std::str::from_utf8(&self.0).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Hex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The digest of a body that goes by.
 #[derive(Clone, Debug, Default)]
 pub struct Digested(State);
 
@@ -21,42 +83,29 @@ enum State {
     /// Nothing went by yet.
     #[default]
     Empty,
-    /// All that went by, a small piece.
-    Copied(Bytes),
-    /// More than that.
+    /// All of it went by, in one piece.
+    Known(Hash),
+    /// There may be more: two kibibytes.
     Running(Box<Hasher>),
-    /// Someone else feeds it.
-    Shared(SharedDigest),
 }
 
 /// A digest that is fed in one place and read in another, by one thread at a time.
 pub type SharedDigest = Arc<Mutex<Digested>>;
 
 impl Digested {
-    /// Of a whole body.
-    #[must_use]
-    pub fn of(body: &[u8]) -> Self {
-        let mut digest = Self::default();
-        digest.update(body);
-        digest
-    }
-
-    /// Of a body that someone else sees go by.
-    #[must_use]
-    pub fn shared(with: SharedDigest) -> Self {
-        Self(State::Shared(with))
-    }
-
-    /// Takes the next bytes.
-    pub fn update(&mut self, bytes: &[u8]) {
+    /// Takes the next bytes. `last`: none come after them.
+    pub fn update(&mut self, bytes: &[u8], last: bool) {
         match &mut self.0 {
-            State::Empty if bytes.len() <= COPIED => self.0 = State::Copied(Bytes::copy_from_slice(bytes)),
-            State::Empty => self.0 = State::Running(Box::new(fed(&[bytes]))),
-            State::Copied(first) => self.0 = State::Running(Box::new(fed(&[first, bytes]))),
+            State::Empty if last => self.0 = State::Known(Hash::of(bytes)),
+            State::Empty => {
+                let mut hasher = Box::new(Hasher::new());
+                hasher.update(bytes);
+                self.0 = State::Running(hasher);
+            }
             State::Running(hasher) => {
                 hasher.update(bytes);
             }
-            State::Shared(shared) => shared.lock().update(bytes),
+            State::Known(_) => {}
         }
     }
 
@@ -64,20 +113,11 @@ impl Digested {
     #[must_use]
     pub fn finish(&self) -> Hash {
         match &self.0 {
-            State::Empty => blake3::hash(&[]),
-            State::Copied(bytes) => blake3::hash(bytes),
-            State::Running(hasher) => hasher.finalize(),
-            State::Shared(shared) => shared.lock().finish(),
+            State::Empty => Hash::of(&[]),
+            State::Known(hash) => *hash,
+            State::Running(hasher) => Hash(hasher.finalize().into()),
         }
     }
-}
-
-fn fed(pieces: &[&[u8]]) -> Hasher {
-    let mut hasher = Hasher::new();
-    for piece in pieces {
-        hasher.update(piece);
-    }
-    hasher
 }
 
 #[cfg(test)]
@@ -87,16 +127,25 @@ mod tests {
     #[test]
     fn the_digest_does_not_depend_on_the_pieces() {
         let body: Vec<u8> = (0..20_000u32).map(|n| n.to_le_bytes()[0]).collect();
-        for (length, piece) in [(0, 1), (1, 1), (100, 7), (COPIED, COPIED), (COPIED + 1, COPIED + 1), (20_000, 3_000)] {
-            let (mut digest, shared) = (Digested::default(), SharedDigest::default());
-            for piece in body[..length].chunks(piece) {
-                digest.update(piece);
-                shared.lock().update(piece);
-            }
-            let expected = blake3::hash(&body[..length]);
-            assert_eq!(digest.finish(), expected, "{length} in pieces of {piece}");
-            assert_eq!(Digested::shared(shared).finish(), expected);
-            assert_eq!(Digested::of(&body[..length]).finish(), expected);
+        for (length, piece) in [(0, 1), (1, 1), (100, 7), (4_096, 4_096), (20_000, 3_000)] {
+            let mut digest = Digested::default();
+            body[..length].chunks(piece).for_each(|piece| digest.update(piece, false));
+            let mut known = Digested::default();
+            known.update(&body[..length], true);
+            known.update(&[], true);
+            assert_eq!(known.finish(), digest.finish());
+            assert_eq!(digest.finish(), Hash::of(&body[..length]), "{length} in pieces of {piece}");
         }
+    }
+
+    #[test]
+    fn digits_are_those_of_b3sum_and_read_back() {
+        let hash = Hash::of(b"hello");
+        let hex = "ea8f163db38682925e4491c5e58d4bb3506ef8c14eb78a86e908c5624a67200f";
+        assert_eq!((hash.hex().as_str(), Hash::parse(hex)), (hex, Some(hash)));
+        for wrong in ["", &hex[1..], &hex.replace('a', "g"), &format!("{hex}0"), &hex.replacen("ea", "+a", 1)] {
+            assert_eq!(Hash::parse(wrong), None, "{wrong}");
+        }
+        assert_eq!(Hash::ZERO.hex().as_str(), "0".repeat(64));
     }
 }

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use super::digest::Hash;
 use super::record::Tip;
-use super::sealed::hash_of;
 use super::verify::{Head, Report, Verifier};
 
 /// A line is a few hundred bytes; what is longer is none.
@@ -77,8 +77,9 @@ impl AuditFiles {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Head::Absent,
             Err(_) => return Head::Unreadable,
         };
-        let tip =
-            serde_json::from_slice(&text).ok().and_then(|t: Text| Some(Tip { seq: t.seq, hash: hash_of(&t.hash)? }));
+        let tip = serde_json::from_slice(&text)
+            .ok()
+            .and_then(|t: Text| Some(Tip { seq: t.seq, hash: Hash::parse(&t.hash)? }));
         tip.map_or(Head::Unreadable, Head::At)
     }
 
@@ -86,7 +87,7 @@ impl AuditFiles {
     pub(super) fn write_head(&self, tip: Tip) -> io::Result<()> {
         let beside = self.folder.join("head.new");
         let mut file = File::create(&beside)?;
-        file.write_all(format!("{{\"seq\":{},\"hash\":\"{}\"}}\n", tip.seq, tip.hash.to_hex()).as_bytes())?;
+        file.write_all(format!("{{\"seq\":{},\"hash\":\"{}\"}}\n", tip.seq, tip.hash.hex()).as_bytes())?;
         file.sync_data()?;
         fs::rename(beside, self.folder.join(HEAD))
     }

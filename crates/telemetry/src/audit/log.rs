@@ -25,7 +25,7 @@ pub struct AuditOptions {
     pub retention: Duration,
     /// The most bytes of all files.
     pub max_total_size: u64,
-    /// The most records of a worker that wait to be written, with at most 8 KiB each.
+    /// The most records of a worker that wait to be written, some 400 bytes each.
     pub queue: usize,
     /// How many workers record ([`crate::use_part`]).
     pub workers: usize,

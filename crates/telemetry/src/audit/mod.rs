@@ -19,7 +19,7 @@ mod tail;
 mod verify;
 mod writer;
 
-pub use digest::{Digested, SharedDigest};
+pub use digest::{Digested, Hash, SharedDigest};
 pub use files::AuditFiles;
 pub use find::{AuditQuery, Found};
 pub use log::{AuditLog, AuditLosses, AuditOptions, AuditWriter};

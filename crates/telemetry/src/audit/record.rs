@@ -1,11 +1,10 @@
 //! Records and their seal. A line is JSON whose last two members are `prev`, the hash of the record before it, and `hash`, BLAKE3 over the line's
 //! own bytes up to `,"hash"`. So a line is checked as it is written, byte by byte, and needs no canonical form.
 
-use blake3::Hash;
 use bytes::Bytes;
 use holdfast_types::{ModelName, Mono, ReplicaName, Revision, TenantId, Version};
 
-use super::digest::Digested;
+use super::digest::Hash;
 use crate::text::{cut, push_json_string, push_time};
 
 /// Between what is hashed and the hash.
@@ -22,7 +21,7 @@ pub struct Tip {
 
 impl Tip {
     /// Before the first record.
-    pub const START: Self = Self { seq: 0, hash: Hash::from_bytes([0; 32]) };
+    pub const START: Self = Self { seq: 0, hash: Hash::ZERO };
 }
 
 /// One answer of a model server, as the request path hands it over.
@@ -51,9 +50,9 @@ pub struct AuditEntry {
     /// Bytes of the answer's body that were given out.
     pub bytes_out: u64,
     /// Of the request body, as far as it was read.
-    pub input: Digested,
+    pub input: Hash,
     /// Of the answer's body, as far as it was given out.
-    pub verdict: Digested,
+    pub verdict: Hash,
     /// Whether the answer was given out to its end.
     pub whole: bool,
 }
@@ -134,7 +133,7 @@ pub(super) fn seal(tip: &mut Tip, millis: u64, line: &Line<'_>, out: &mut String
         Line::Stop => out.push_str(",\"kind\":\"stop\""),
     }
     push_hash(out, "prev", tip.hash);
-    tip.hash = blake3::hash(out.get(from..).unwrap_or_default().as_bytes());
+    tip.hash = Hash::of(out.get(from..).unwrap_or_default().as_bytes());
     push_hash(out, "hash", tip.hash);
     out.push_str("}\n");
 }
@@ -152,9 +151,9 @@ fn push_answer(out: &mut String, entry: &AuditEntry) {
         push_text(out, "replica", replica.as_str());
     }
     push_number(out, "bytes_in", entry.bytes_in);
-    push_hash(out, "input", entry.input.finish());
+    push_hash(out, "input", entry.input);
     push_number(out, "bytes_out", entry.bytes_out);
-    push_hash(out, "verdict", entry.verdict.finish());
+    push_hash(out, "verdict", entry.verdict);
     push_key(out, "whole");
     out.push_str(if entry.whole { "true" } else { "false" });
 }
@@ -193,7 +192,7 @@ fn push_text(out: &mut String, key: &str, text: &str) {
 fn push_hash(out: &mut String, key: &str, hash: Hash) {
     push_key(out, key);
     out.push('"');
-    out.push_str(&hash.to_hex());
+    out.push_str(hash.hex().as_str());
     out.push('"');
 }
 
@@ -224,8 +223,8 @@ pub(super) mod tests {
             replica: ReplicaName::parse("r1").ok(),
             bytes_in: 5,
             bytes_out: 7,
-            input: Digested::of(b"hello"),
-            verdict: Digested::of(b"goodbye"),
+            input: Hash::of(b"hello"),
+            verdict: Hash::of(b"goodbye"),
             whole: true,
         }
     }
@@ -240,12 +239,12 @@ pub(super) mod tests {
                 r#""model":"screen","version":"1","revision":7,"reason":"pin","status":200,"replica":"r1","bytes_in":5,"#,
                 r#""input":"{}","bytes_out":7,"verdict":"{}","whole":true,"prev":"{}""#
             ),
-            // As b3sum prints them.
+            // As b3sum prints it.
             "ea8f163db38682925e4491c5e58d4bb3506ef8c14eb78a86e908c5624a67200f",
-            blake3::hash(b"goodbye").to_hex(),
+            Hash::of(b"goodbye").hex(),
             "0".repeat(64)
         );
-        assert_eq!(out, format!("{body},\"hash\":\"{}\"}}\n", blake3::hash(body.as_bytes()).to_hex()));
-        assert_eq!((tip.seq, tip.hash), (1, blake3::hash(body.as_bytes())));
+        assert_eq!(out, format!("{body},\"hash\":\"{}\"}}\n", Hash::of(body.as_bytes()).hex()));
+        assert_eq!((tip.seq, tip.hash), (1, Hash::of(body.as_bytes())));
     }
 }

@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
-use blake3::Hash;
 use serde::Deserialize;
 
+use super::digest::Hash;
 use super::record::{SEAL, Tip};
 
 /// A line whose own hash is right.
@@ -43,7 +43,7 @@ pub(super) struct Facts<'a> {
 impl Facts<'_> {
     /// The last record that a removal removed.
     pub(super) fn removed_to(&self) -> Option<Tip> {
-        Some(Tip { seq: self.to, hash: hash_of(&self.last)? })
+        Some(Tip { seq: self.to, hash: Hash::parse(&self.last)? })
     }
 }
 
@@ -67,17 +67,12 @@ pub(super) fn unseal(line: &[u8]) -> Result<Sealed<'_>, Flaw> {
     let (text, seal) = line.split_at(end);
     let says = seal.strip_prefix(SEAL.as_bytes()).and_then(|rest| rest.strip_suffix(b"\"}")).ok_or(Flaw::Malformed)?;
     let says = std::str::from_utf8(says).map_err(|_| Flaw::Malformed)?;
-    let hash = blake3::hash(text);
+    let hash = Hash::of(text);
     // As text, so that another spelling of the same number is a change, too.
-    if says != hash.to_hex().as_str() {
-        return Err(Flaw::Changed { says: says.escape_default().to_string(), has: hash.to_hex().to_string() });
+    if says != hash.hex().as_str() {
+        return Err(Flaw::Changed { says: says.escape_default().to_string(), has: hash.hex().to_string() });
     }
     let facts: Facts<'_> = serde_json::from_slice(line).map_err(|_| Flaw::Malformed)?;
-    let prev = hash_of(&facts.prev).ok_or(Flaw::Malformed)?;
+    let prev = Hash::parse(&facts.prev).ok_or(Flaw::Malformed)?;
     Ok(Sealed { tip: Tip { seq: facts.seq, hash }, prev, facts })
-}
-
-/// A hash out of its 64 digits.
-pub(super) fn hash_of(text: &str) -> Option<Hash> {
-    Hash::from_hex(text).ok()
 }

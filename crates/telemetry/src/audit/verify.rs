@@ -172,8 +172,8 @@ impl Verifier {
         if tip.seq == at.seq.wrapping_add(1) && prev == at.hash {
             return;
         }
-        let expected = format!("record {} after {}", at.seq.wrapping_add(1), at.hash.to_hex());
-        self.broken(file, line, expected, format!("record {} after {}", tip.seq, prev.to_hex()));
+        let expected = format!("record {} after {}", at.seq.wrapping_add(1), at.hash.hex());
+        self.broken(file, line, expected, format!("record {} after {}", tip.seq, prev.hex()));
     }
 
     fn note(&mut self, sealed: &Sealed<'_>) {
@@ -234,7 +234,7 @@ impl Verifier {
 }
 
 fn told(tip: Tip) -> String {
-    format!("record {} with the hash {}", tip.seq, tip.hash.to_hex())
+    format!("record {} with the hash {}", tip.seq, tip.hash.hex())
 }
 
 #[cfg(test)]

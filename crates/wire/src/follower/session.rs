@@ -14,6 +14,7 @@ use tracing::{debug, error, info, warn};
 
 use holdfast_plane as plane;
 
+use super::seek::Seek;
 use super::state::{State, Took};
 use super::{FollowerSettings, Target};
 use crate::error::chain;
@@ -34,6 +35,8 @@ pub(super) enum Ended {
     GatewayGone,
     /// Another link has this gateway's name.
     Replaced,
+    /// This control plane cannot vouch for its table, and the one of this number leads.
+    Moved(usize),
     /// Anything else. `answered`: the control plane had spoken before.
     Lost { answered: bool, why: String },
 }
@@ -43,6 +46,7 @@ impl fmt::Display for Ended {
         match self {
             Self::GatewayGone => f.write_str("the gateway stops"),
             Self::Replaced => f.write_str("a newer link has this gateway's name"),
+            Self::Moved(_) => f.write_str("another control plane leads"),
             Self::Lost { why, .. } => f.write_str(why),
         }
     }
@@ -66,7 +70,7 @@ struct Session<'a> {
 /// Follows this control plane until the link is lost.
 pub(super) async fn run(
     settings: &FollowerSettings,
-    target: &Target,
+    (targets, target): (&[Target], &Target),
     state: &mut State,
     status: watch::Receiver<Arc<plane::Status>>,
 ) -> Ended {
@@ -91,8 +95,9 @@ pub(super) async fn run(
     let control = target.url.clone();
     let mut session =
         Session { settings, control, state, client, out, assembly: Assembly::default(), answered: false, healed: 0 };
+    let seek = Seek::new(settings, targets, &target.url);
     tokio::select! {
-        ended = session.hear(opening) => ended,
+        ended = session.hear(opening, seek) => ended,
         ended = speaking => ended,
     }
 }
@@ -139,7 +144,7 @@ async fn speak(
 }
 
 impl Session<'_> {
-    async fn hear(&mut self, mut opening: Opening) -> Ended {
+    async fn hear(&mut self, mut opening: Opening, mut seek: Seek<'_>) -> Ended {
         let (mut stream, mut fetching): (Option<Streaming<proto::FromControl>>, Option<Fetching>) = (None, None);
         let mut spoken = Instant::now();
         loop {
@@ -168,6 +173,7 @@ impl Session<'_> {
                     fetching = Some(self.fetch());
                     Ok(())
                 }
+                leader = seek.leader(self.state.is_doubted()) => return Ended::Moved(leader),
                 () = sleep_until(spoken + patience) => {
                     Err(Status::deadline_exceeded("nothing was heard of the control plane"))
                 }
@@ -202,10 +208,10 @@ impl Session<'_> {
         match message.what {
             Some(from_control::What::Welcome(welcome)) => {
                 info!(control = %self.control, release = welcome.release, "the control plane has answered");
-                self.state.compare(&self.control, Stamp::read(welcome.current.as_ref()));
+                self.state.compare(&self.control, Stamp::read(welcome.current.as_ref()), &welcome.doubt);
             }
             Some(from_control::What::KeepAlive(alive)) => {
-                self.state.compare(&self.control, Stamp::read(alive.current.as_ref()));
+                self.state.compare(&self.control, Stamp::read(alive.current.as_ref()), &alive.doubt);
             }
             Some(from_control::What::Orders(orders)) => {
                 self.pushed();
@@ -288,7 +294,7 @@ impl Session<'_> {
         for message in messages {
             match message.what {
                 Some(from_control::What::Welcome(welcome)) => {
-                    self.state.compare(&self.control, Stamp::read(welcome.current.as_ref()));
+                    self.state.compare(&self.control, Stamp::read(welcome.current.as_ref()), &welcome.doubt);
                 }
                 Some(from_control::What::Table(part)) => match self.state.take(&self.control, &mut assembly, part) {
                     Ok(Took::New) => self.healed += 1,

@@ -23,6 +23,8 @@ pub(super) struct State {
     waiting: Option<Orders>,
     /// The control plane that speaks has an older table than what is held.
     pub(super) behind: bool,
+    /// Why the control plane that speaks cannot vouch for its table; empty while it can.
+    doubt: Arc<str>,
     /// When something was pushed or compared last.
     pub(super) heard: Instant,
 }
@@ -37,7 +39,7 @@ pub(super) enum Took {
 impl State {
     pub(super) fn new(view: Arc<watch::Sender<View>>, fresh: Fresh) -> Self {
         let (held, _) = watch::channel(Held::default());
-        Self { held, view, fresh, agreed: false, waiting: None, behind: false, heard: Instant::now() }
+        Self { held, view, fresh, agreed: false, waiting: None, behind: false, doubt: "".into(), heard: Instant::now() }
     }
 
     /// What was saved. The gateway does not see it yet: a control plane may know of a later one.
@@ -75,15 +77,28 @@ impl State {
         }
     }
 
-    /// What the control plane says it has.
-    pub(super) fn compare(&mut self, control: &Arc<str>, current: Option<Stamp>) {
+    /// Whether the control plane that speaks cannot vouch for what it tells: another one may lead.
+    pub(super) fn is_doubted(&self) -> bool {
+        !self.doubt.is_empty()
+    }
+
+    /// What the control plane says it has, and why it cannot vouch for it if it cannot.
+    pub(super) fn compare(&mut self, control: &Arc<str>, current: Option<Stamp>, doubt: &str) {
+        if &*self.doubt != doubt {
+            if doubt.is_empty() {
+                info!(%control, "the control plane vouches for its table again");
+            } else {
+                warn!(%control, doubt, "the control plane cannot vouch for its table");
+            }
+            self.doubt = doubt.into();
+        }
         let has = self.stamp();
         self.agreed = has.is_some() && has == current;
         self.behind = has.zip(current).is_some_and(|(has, current)| current.revision < has.revision);
         if self.agreed {
             let orders = self.waiting.take();
             self.show(orders);
-            self.fresh.confirm(control);
+            self.confirm(control);
             return;
         }
         let why = match (has, current) {
@@ -139,7 +154,7 @@ impl State {
     }
 
     pub(super) fn lost(&mut self, why: &str) {
-        (self.agreed, self.waiting) = (false, None);
+        (self.agreed, self.waiting, self.doubt) = (false, None, "".into());
         self.fresh.doubt(why);
     }
 
@@ -147,7 +162,16 @@ impl State {
         self.agreed = true;
         let waited = self.waiting.take();
         self.show(orders.map(words::orders_in).or(waited));
-        self.fresh.confirm(control);
+        self.confirm(control);
+    }
+
+    /// What is held is what the control plane has; and that is in force, as far as it can vouch for it.
+    fn confirm(&mut self, control: &Arc<str>) {
+        if self.is_doubted() {
+            self.fresh.doubt(&self.doubt);
+        } else {
+            self.fresh.confirm(control);
+        }
     }
 
     /// Shows the gateway what is held. Its revision never goes back: what is held never does.

@@ -37,9 +37,9 @@ pub(super) const fn says(what: from_control::What) -> proto::FromControl {
     proto::FromControl { what: Some(what) }
 }
 
-pub(super) fn welcome(release: &str, current: Option<Stamp>) -> proto::FromControl {
-    let current = current.map(Stamp::wire);
-    says(from_control::What::Welcome(proto::Welcome { release: release.to_owned(), current }))
+pub(super) fn welcome(release: &str, current: Option<Stamp>, vouched: Result<(), &'static str>) -> proto::FromControl {
+    let (current, doubt) = (current.map(Stamp::wire), vouched.err().unwrap_or_default().to_owned());
+    says(from_control::What::Welcome(proto::Welcome { release: release.to_owned(), current, doubt }))
 }
 
 impl Link {
@@ -52,8 +52,10 @@ impl Link {
             orders: None,
             said: None,
             disagreed: None,
+            doubt: None,
             out: &self.out,
             hub: &self.hub,
+            plane: &*self.plane,
             gateway: &self.gateway,
             within: self.read_within,
         };
@@ -112,8 +114,11 @@ struct Telling<'a> {
     said: Option<Stamp>,
     /// The table that was last found not to follow from what the gateway has, so that it is told of once.
     disagreed: Option<Stamp>,
+    /// The doubt that it was last told of, if it was told of any.
+    doubt: Option<&'static str>,
     out: &'a Out,
     hub: &'a Hub,
+    plane: &'a dyn Plane,
     gateway: &'a GatewayName,
     within: Duration,
 }
@@ -129,9 +134,11 @@ impl Telling<'_> {
         let mut tick = interval(keep_alive);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let current = Stamp::of(&view.borrow().table);
-        if let Err(why) = self.send(welcome(release, current)).await {
+        let vouched = self.plane.vouches();
+        if let Err(why) = self.send(welcome(release, current, vouched)).await {
             return why;
         }
+        self.doubt = vouched.err();
         self.said = current;
         let mut from_nothing = false;
         loop {
@@ -140,7 +147,15 @@ impl Telling<'_> {
                 return why;
             }
             from_nothing = false;
+            // Listened to before it is looked at: no turn is missed.
+            let turned = self.plane.turned();
+            if self.plane.vouches().err() != self.doubt
+                && let Err(why) = self.keep_alive(Stamp::of(&now.table)).await
+            {
+                return why;
+            }
             tokio::select! {
+                () = turned => {}
                 changed = view.changed() => if changed.is_err() {
                     return Status::unavailable("the control plane has let the gateway go");
                 },
@@ -188,7 +203,10 @@ impl Telling<'_> {
 
     async fn keep_alive(&mut self, current: Option<Stamp>) -> Result<(), Status> {
         self.said = current;
-        self.send(says(from_control::What::KeepAlive(proto::KeepAlive { current: current.map(Stamp::wire) }))).await
+        self.doubt = self.plane.vouches().err();
+        let doubt = self.doubt.unwrap_or_default().to_owned();
+        let alive = proto::KeepAlive { current: current.map(Stamp::wire), doubt };
+        self.send(says(from_control::What::KeepAlive(alive))).await
     }
 
     /// The gateway would refuse it. It is told once there is a later one.

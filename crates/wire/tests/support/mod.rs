@@ -53,6 +53,10 @@ pub struct Truth {
     ends: Mutex<BTreeMap<GatewayName, GatewayEnd>>,
     /// Gateways that are not told of changes: push is broken for them.
     pub deaf: Mutex<BTreeSet<GatewayName>>,
+    /// Why gateways are sent on, if they are.
+    pub refuses: Mutex<Option<&'static str>>,
+    /// Why it cannot vouch for its table, if it cannot.
+    pub doubts: Mutex<Option<&'static str>>,
 }
 
 impl Truth {
@@ -94,6 +98,14 @@ impl Truth {
 impl Plane for Truth {
     fn view(&self, _: &GatewayName) -> View {
         self.view.lock().unwrap().clone()
+    }
+
+    fn takes(&self) -> Result<(), &'static str> {
+        self.refuses.lock().unwrap().map_or(Ok(()), Err)
+    }
+
+    fn vouches(&self) -> Result<(), &'static str> {
+        self.doubts.lock().unwrap().map_or(Ok(()), Err)
     }
 
     fn attach(&self, end: GatewayEnd) {

@@ -82,6 +82,10 @@ impl Witness {
                 self.nothing_ended_flipped()
             }
             Event::Activated { step, revision } => self.in_table(process, now, *step, *revision),
+            Event::InForce { revision, .. } => {
+                self.in_force = self.in_force.max(*revision);
+                Ok(())
+            }
             Event::Table { table, .. } => {
                 self.in_force = self.in_force.max(table.revision);
                 table.applied.map_or(Ok(()), |(step, revision)| self.in_table(process, now, step, revision))

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::audit::digest::Hash;
 use crate::audit::record::tests::entry;
 use crate::audit::record::{GapWhy, Line, Missing, Removal, seal};
 
@@ -95,7 +96,7 @@ impl ConcatTip for Files {
 #[test]
 fn a_head_that_is_gone_or_lies_is_a_break() {
     let (files, tip) = log(&[3]);
-    for head in [Head::Absent, Head::Unreadable, Head::At(Tip { hash: blake3::hash(b"x"), ..tip })] {
+    for head in [Head::Absent, Head::Unreadable, Head::At(Tip { hash: Hash::of(b"x"), ..tip })] {
         assert!(!verify(&files, head).is_whole(), "{head:?}");
     }
     // A crash between the log and its head leaves the head behind.

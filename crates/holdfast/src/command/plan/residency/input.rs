@@ -58,7 +58,7 @@ pub fn read(args: &ResidencyArgs) -> Result<Input, Refusal> {
         return real(&read.split.loaded.config, args, traffic.as_ref());
     }
     if let Some(url) = &args.admin {
-        let config = live::config(url, args.admin_token_file.clone())?;
+        let config = live::config(url, args.admin_token_file.clone(), args.tls.clone())?;
         return real(&config, args, traffic.as_ref());
     }
     invented(args, traffic)

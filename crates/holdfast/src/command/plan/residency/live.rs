@@ -7,12 +7,12 @@ use serde_json::{Map, Value};
 
 use super::super::refusal::Refusal;
 use crate::admin::Admin;
-use crate::cli::{AdminArgs, Output};
+use crate::cli::{AdminArgs, Output, TlsArgs};
 use crate::command::{Failure, run_to_end};
 
 /// Reads all resources over the admin API and puts them together.
-pub fn config(url: &str, admin_token_file: Option<PathBuf>) -> Result<Config, Refusal> {
-    let args = AdminArgs { admin: url.to_owned(), admin_token_file, output: Output::Json };
+pub fn config(url: &str, admin_token_file: Option<PathBuf>, tls: TlsArgs) -> Result<Config, Refusal> {
+    let args = AdminArgs { admin: url.to_owned(), admin_token_file, tls, output: Output::Json };
     let resources = run_to_end(1, async { resources(&Admin::new(&args)?).await });
     let resources = resources.map_err(Refusal::failed)?;
     let text = assemble(&Value::Object(Map::new()), &resources);
