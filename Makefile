@@ -75,7 +75,7 @@ rust:
 
 .PHONY: test-tools
 test-tools:
-	@scripts/need-deb.sh promtool=prometheus curl=curl pg_ctlcluster=postgresql setpriv=util-linux
+	@scripts/need-deb.sh promtool=prometheus curl=curl pg_ctlcluster=postgresql redis-server=redis-server setpriv=util-linux
 
 .PHONY: mlserver
 mlserver:

@@ -344,6 +344,9 @@ pub fn register(gateway: &Arc<Gateway>) {
         }
     };
     let metrics = &gateway.metrics;
+    if let Some(link) = gateway.tables.limits.link() {
+        link.register(metrics.registry());
+    }
     metrics.collect(Collected::Resident, reading(|g, sink| holdings(g, sink, |state| state == State::Held)));
     metrics.collect(Collected::Quarantined, reading(|g, sink| holdings(g, sink, |state| state == State::Quarantined)));
     metrics.collect(
