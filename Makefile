@@ -36,13 +36,14 @@ lint: rust ## Check format, clippy, the repository's own rules, and cargo-deny w
 	@scripts/deny.sh
 
 .PHONY: sim
-sim: rust ## Run the long simulations: random histories of residency (200,000) and of roll-outs (50,000), every order around a flip, and leases of shared limits
+sim: rust ## Run the long simulations: random histories of whole fleets (12,000), of residency (200,000) and of roll-outs (50,000), every order around a flip, and leases of shared limits
 	$(say) 'random histories of residency, optimised ($(or $(HISTORIES),200000) of them)'
 	@PROPTEST_CASES=$(or $(HISTORIES),200000) $(CARGO) test $(LOCKED) --release -p holdfast-placement --test residency_histories -- --nocapture
 	$(say) 'every order around a flip, and random histories of roll-outs, optimised ($(or $(HISTORIES),50000) of them)'
 	@PROPTEST_CASES=$(or $(HISTORIES),50000) $(CARGO) test $(LOCKED) --release -p holdfast-decide --test rollout -- --nocapture histories model
-	$(say) 'shared limits: the figures over 60 seeds, outages, and random histories of leases, optimised'
-	@$(CARGO) test $(LOCKED) --release -p holdfast-sim
+	$(say) 'random histories of whole fleets, optimised ($(or $(HISTORIES),12000) of them), and shared limits: the figures over 60 seeds, outages'
+	@HISTORIES=$(or $(HISTORIES),12000) $(CARGO) test $(LOCKED) --release -p holdfast-sim -- --nocapture
+	$(say) 'random histories of leases, optimised'
 	@PROPTEST_CASES=$(or $(HISTORIES),50000) $(CARGO) test $(LOCKED) --release -p holdfast-quota --test leases --test buckets
 
 .PHONY: docs
@@ -80,7 +81,7 @@ rust:
 
 .PHONY: test-tools
 test-tools:
-	@scripts/need-deb.sh promtool=prometheus curl=curl pg_ctlcluster=postgresql setpriv=util-linux
+	@scripts/need-deb.sh promtool=prometheus curl=curl pg_ctlcluster=postgresql redis-server=redis-server setpriv=util-linux
 
 .PHONY: mlserver
 mlserver:

@@ -164,7 +164,7 @@ fn check_limits(checker: &mut Checker<'_, '_>, file: &File) {
 
 /// Limits of users that nobody's requests come under.
 fn check_users(checker: &mut Checker<'_, '_>, auth: Option<&Auth>, plans: &[Plan], tenants: &[Tenant]) {
-    if auth.is_none_or(|auth| auth.trusted_user_header.is_some() || !auth.jwt.is_empty()) {
+    if auth.is_none_or(|auth| auth.trusted_user_header.is_some() || !auth.jwt.is_empty() || auth.keys) {
         return;
     }
     let says = |limits: &PlanLimits| {

@@ -26,6 +26,7 @@ pub(crate) fn check(checker: &mut Checker<'_, '_>, file: &File) {
         let reason = "is for `holdfast control`, whose section control is missing; `holdfast serve` keeps the truth in its state folder";
         checker.fault(&root("store"), reason);
     }
+    check_peer(checker, file, has_gateway);
     if let Some(tls) = file.store.as_ref().and_then(|store| store.tls.as_ref())
         && tls.certificates.is_some() != tls.key.is_some()
     {
@@ -36,6 +37,40 @@ pub(crate) fn check(checker: &mut Checker<'_, '_>, file: &File) {
     }
     if let Some(gateway) = &file.gateway {
         check_gateway(checker, file, gateway);
+    }
+}
+
+fn check_peer(checker: &mut Checker<'_, '_>, file: &File, has_gateway: bool) {
+    let Some(peer) = file.listen.peer else { return };
+    let listen = Path::Root.field("listen");
+    let path = listen.field("peer");
+    if !has_gateway {
+        checker.fault(&path, "is for `holdfast gateway`: there are no other gateways for this process");
+        return;
+    }
+    if peer.ip().is_unspecified() {
+        checker.fault(&path, "is told to other gateways: write an address that they reach");
+    }
+    if !peer.ip().to_canonical().is_loopback() {
+        checker.warn(
+            &path,
+            "is not loopback: what gateways say to one another, and the secret, cross the network in clear",
+        );
+    }
+    let data = file.listen.data;
+    for (other, what) in [(data, "data listener"), (file.listen.admin.address, "admin port")] {
+        let is_same_ip = other.ip() == peer.ip() || other.ip().is_unspecified();
+        if other.port() == peer.port() && peer.port() != 0 && is_same_ip {
+            checker.fault(&path, format!("{peer} and the {what} {other} cannot both have this port"));
+        }
+    }
+    if file.gateway.as_ref().is_some_and(|gateway| gateway.secret_file.is_none())
+        && !peer.ip().to_canonical().is_loopback()
+    {
+        checker.fault(
+            &path,
+            "is not loopback, and anybody who reaches it could have models loaded; name gateway.secret_file",
+        );
     }
 }
 

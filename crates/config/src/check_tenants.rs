@@ -59,6 +59,7 @@ fn check_tenant(
 ) -> Option<Tenant> {
     let pins = check_pins(checker, path, form, catalogue, held);
     let allow = check_allow(checker, &path.field("allow"), form, catalogue);
+    let keys = crate::api_keys::check(checker, &path.field("keys"), &form.keys);
     let subset = form.subset.unwrap_or(DEFAULT_SUBSET);
     Some(Tenant {
         name: form.name.clone()?,
@@ -68,6 +69,7 @@ fn check_tenant(
         unavailable: form.unavailable,
         plan: None,
         limits: None,
+        keys,
     })
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use holdfast_types::{Bytes, ModelName, PlanName, PoolName, ReplicaName, TenantId, Version};
 
+use crate::api_keys::KeyForm;
 use crate::compound::{List, MapOf, Named, Optional, Required};
 use crate::fleet::{ControlSection, GatewaySection, StoreSection};
 use crate::identity::AuthForm;
@@ -204,5 +205,7 @@ section! {
         plan: Option<PlanName> = None, Optional(PLAN);
         /// Limits of this tenant alone; field by field they come before its plan's.
         limits: Option<OwnLimitsForm> = None, Optional(form::<OwnLimitsForm>());
+        /// Its API keys, as `holdfast key create` makes them; taken where `auth.keys` is true.
+        keys: Vec<KeyForm> = Vec::new(), List { item: form::<KeyForm>(), least: 0 };
     }
 }

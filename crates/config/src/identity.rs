@@ -29,6 +29,8 @@ pub struct Auth {
     pub allow_non_loopback: bool,
     /// Who may sign tokens. Their names are unique.
     pub jwt: Vec<JwtIssuer>,
+    /// Whether API keys of the table are taken.
+    pub keys: bool,
     /// How many verified tokens are remembered in all.
     pub cache: u32,
     /// The bound on bad tokens of one address.
@@ -79,7 +81,7 @@ pub struct JwksUrl {
 section! {
     /// How a request proves which tenant it is.
     pub(crate) struct AuthForm {
-        /// A header that names the tenant and is believed as it is: for development, and behind a proxy that sets it. Either this or `jwt`.
+        /// A header that names the tenant and is believed as it is: for development, and behind a proxy that sets it. Either this, or `jwt` and `keys`.
         trusted_header: Option<Box<str>> = None, Optional(HEADER);
         /// A header that names the user and is believed as it is, under the same conditions. Without it and without tokens nobody's requests are a user's, and limits of users are not applied.
         trusted_user_header: Option<Box<str>> = None, Optional(HEADER);
@@ -87,6 +89,8 @@ section! {
         allow_non_loopback: bool = false, Flag;
         /// Who signs the tokens that requests bring (`authorization: Bearer`).
         jwt: Vec<JwtForm> = Vec::new(), List { item: form::<JwtForm>(), least: 0 };
+        /// Whether the API keys of tenants are taken (`authorization: Bearer hfk_...`).
+        keys: bool = false, Flag;
         /// How many verified tokens are remembered, in equal parts for the workers.
         cache: u32 = 10_000, Count { least: 16, most: 10_000_000 };
         /// The bound on tokens of one address that prove nobody. It is asked before a signature is checked; tokens that are remembered as good pass it.
@@ -249,15 +253,18 @@ pub(crate) fn check(checker: &mut Checker<'_, '_>, file: &File) -> Option<Auth> 
         return None;
     };
     let has = |checker: &Checker<'_, '_>, name: &str| checker.tree.has(&path.field(name));
-    match (has(checker, "trusted_header"), !form.jwt.is_empty()) {
+    match (has(checker, "trusted_header"), !form.jwt.is_empty() || form.keys) {
         (true, true) => {
-            let why = "stands beside jwt: whoever sends the header would be believed without a token; take one of the two away";
+            let why = "stands beside jwt or keys: whoever sends the header would be believed without a token; take one of the two away";
             checker.fault(&path.field("trusted_header"), why);
         }
-        (false, false) => checker.fault(&path, "says nothing; write trusted_header or jwt"),
+        (false, false) => checker.fault(&path, "says nothing; write trusted_header, jwt or keys: true"),
         _ => {}
     }
     check_header(checker, file, form, &path);
+    if !form.keys && file.tenants.iter().any(|tenant| !tenant.keys.is_empty()) {
+        checker.warn(&path, "does not say keys: true, so the keys of tenants are not taken");
+    }
     let list = path.field("jwt");
     checker.check_unique_exactly(&list, "issuer", form.jwt.iter().map(|jwt| jwt.issuer.as_deref()));
     let issuers = form.jwt.iter().enumerate();
@@ -267,6 +274,7 @@ pub(crate) fn check(checker: &mut Checker<'_, '_>, file: &File) -> Option<Auth> 
         trusted_user_header: form.trusted_user_header.clone(),
         allow_non_loopback: form.allow_non_loopback,
         jwt: issuers,
+        keys: form.keys,
         cache: form.cache,
         bad_tokens: form.bad_tokens.clone(),
     })

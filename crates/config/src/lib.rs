@@ -11,6 +11,7 @@
 //! It opens no file, reads no environment and prints nothing: text, variables and a way to read golden files are arguments. It does not
 //! decide whether pins fit into memory; that is a question for the placement of a whole fleet.
 
+mod api_keys;
 mod check;
 mod check_fleet;
 mod check_limits;
@@ -43,6 +44,7 @@ mod units;
 
 use std::io;
 
+pub use api_keys::ApiKey;
 pub use env::PREFIX as ENVIRONMENT_PREFIX;
 pub use fault::{Fault, Faults, MAX_LISTED};
 pub use fleet::*;

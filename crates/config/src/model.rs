@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use holdfast_types::{Bytes, ModelName, PlanName, PoolName, TenantId, Version};
 
+use crate::api_keys::ApiKey;
 use crate::fleet::{ControlSection, GatewaySection, Role, StoreSection};
 use crate::identity::Auth;
 use crate::limits::{Plan, PlanLimits};
@@ -172,6 +173,8 @@ pub struct Tenant {
     pub plan: Option<PlanName>,
     /// Limits that come before the plan's.
     pub limits: Option<Box<PlanLimits>>,
+    /// Its API keys.
+    pub keys: Box<[ApiKey]>,
 }
 
 impl Tenant {

@@ -11,7 +11,7 @@ use holdfast_types::Bytes;
 
 use crate::compound::{Optional, Required};
 use crate::kind::{Choice, Flag};
-use crate::limits::{AttemptLimits, ScopeLimits};
+use crate::limits::{AttemptLimits, NAMESPACE, REDIS, RedisUrl, ScopeLimits};
 use crate::number::{Count, Positive};
 use crate::section::{form, section};
 use crate::special::AdminKind;
@@ -25,6 +25,8 @@ section! {
         data: SocketAddr = loopback(7400), ADDRESS;
         /// The admin port: an address, or a section with an address and a token file.
         admin: Admin = Admin::default(), AdminKind;
+        /// Where other gateways of the fleet reach this one; of `holdfast gateway` only. Left out: they do not.
+        peer: Option<SocketAddr> = None, Optional(ADDRESS);
     }
 }
 
@@ -91,6 +93,14 @@ section! {
         waiting: u32 = 10_000, Count { least: 0, most: 1_000_000 };
         /// What all tenants together may use.
         global: ScopeLimits = ScopeLimits::default(), form::<ScopeLimits>();
+        /// Where gateways share the limits of tenants and of all together: `redis://HOST:PORT`, or with `/DB` behind it. Read at the start. Left out: each gateway applies them by itself.
+        store: Option<RedisUrl> = None, Optional(REDIS);
+        /// How long one call of that store may take.
+        store_within: Duration = Duration::from_millis(5), millis_to(1, 1_000);
+        /// What its keys begin with: the gateways of one fleet have the same.
+        store_namespace: Box<str> = "default".into(), NAMESPACE;
+        /// How many gateways share the limits, for one that starts while that store does not answer. Later the store says.
+        store_gateways: u32 = 1, Count { least: 1, most: 10_000 };
         /// How fast one address may open connections. An IPv6 address counts with its network of 64 bits.
         attempts_per_address: AttemptLimits = AttemptLimits::default(), form::<AttemptLimits>();
         /// Most users, of all tenants, whose use is kept apart, at about 100 bytes each. Others of their tenants share one bucket.

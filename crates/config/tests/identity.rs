@@ -68,9 +68,13 @@ fn what_is_allowed_but_hardly_meant() {
 
 #[test]
 fn every_fault_has_its_place() {
-    refused("auth:\n", "auth:\n  trusted_header: x-tenant\n", &[(2, 19, "auth.trusted_header", "stands beside jwt")]);
     let why = "stands without trusted_header";
     refused("auth:\n", "auth:\n  trusted_user_header: x-user\n", &[(2, 24, "auth.trusted_user_header", why)]);
+    refused(
+        "auth:\n",
+        "auth:\n  trusted_header: x-tenant\n",
+        &[(2, 19, "auth.trusted_header", "stands beside jwt or keys")],
+    );
     refused(
         "issuer: local",
         "issuer: https://id.example",

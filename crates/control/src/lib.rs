@@ -7,5 +7,6 @@ pub mod keeper;
 pub mod metrics;
 pub mod pulse;
 pub mod rollouts;
+pub mod seats;
 
 pub use desk::fit::{FitError, PoolLayout, check_fit, layouts};

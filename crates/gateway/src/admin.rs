@@ -23,6 +23,7 @@ use crate::admin_port::serve_admin;
 use crate::explain::{explanation, splits};
 use crate::probes;
 use crate::receipts;
+use crate::residency::SeatNumbers;
 use crate::server::Gateway;
 use crate::table::PendingPin;
 
@@ -358,6 +359,9 @@ pub fn register(gateway: &Arc<Gateway>) {
         }
     };
     let metrics = &gateway.metrics;
+    if let Some(link) = gateway.tables.limits.link() {
+        link.register(metrics.registry());
+    }
     metrics.collect(Collected::Resident, reading(|g, sink| holdings(g, sink, |state| state == State::Held)));
     metrics.collect(Collected::Quarantined, reading(|g, sink| holdings(g, sink, |state| state == State::Quarantined)));
     metrics.collect(
@@ -391,6 +395,17 @@ pub fn register(gateway: &Arc<Gateway>) {
         Collected::TableStale,
         reading(|g, sink| sink.sample(&[], g.standing.age(Clock::now()).unwrap_or_default().as_secs_f64())),
     );
+    let seat = |what: fn(&SeatNumbers) -> f64| {
+        let gateway: Weak<Gateway> = Arc::downgrade(gateway);
+        move |sink: &mut Sink<'_>| {
+            if let Some(numbers) = gateway.upgrade().and_then(|g| g.driver.seat_numbers()) {
+                sink.sample(&[], what(&numbers));
+            }
+        }
+    };
+    metrics.collect(Collected::SeatEpoch, seat(|n| n.epoch as f64));
+    metrics.collect(Collected::SeatLeaseLeft, seat(|n| n.left.as_secs_f64()));
+    metrics.collect(Collected::Seats, seat(|n| n.seats as f64));
     metrics.collect(Collected::LoadsInFlight, reading(|g, sink| per_pool(g, sink, Per::Loads)));
     metrics.collect(Collected::LoadQueue, reading(|g, sink| per_pool(g, sink, Per::Queue)));
     metrics.collect(

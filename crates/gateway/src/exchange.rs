@@ -21,6 +21,7 @@ use crate::receipts::{Journal, Receipt};
 use crate::route_state::RouteState;
 use crate::server::Gateway;
 use crate::shadow::Copying;
+use crate::stage::admit::Ordered;
 use crate::table::RevisionGuard;
 use crate::trail::Trail;
 
@@ -81,6 +82,8 @@ pub struct Exchange {
     pub trail: Option<Trail>,
     /// What it holds of limits.
     pub admitted: Option<Taken>,
+    /// What it waits for from the store of shared limits.
+    pub ordered: Option<Box<Ordered>>,
     /// The limit that refused it.
     pub limited: Option<Box<Refusal>>,
     /// Present if the request is among those that are copied.
@@ -122,6 +125,7 @@ impl Exchange {
             journal,
             trail: None,
             admitted: None,
+            ordered: None,
             limited: None,
             shadow: None,
             dispatched: None,

@@ -13,10 +13,9 @@ use holdfast_plane::{ControlEnd, View};
 use holdfast_telemetry::{AccessLog, AuditLog, GatewayMetrics};
 
 use crate::connection::serve_connection;
-use crate::receipts::Receipts;
-use crate::residency::Driver;
+use crate::parts::Parts;
 use crate::server::Gateway;
-use crate::stage::blame::Blame;
+use crate::standing::Standing;
 use crate::table::{StartError, Tables};
 use crate::worker::{Worker, heartbeat};
 
@@ -41,27 +40,23 @@ impl Local {
         audit: AuditLog,
     ) -> Result<Self, StartError> {
         let tasks = Tasks::new(Handle::current());
-        let driver = Driver::new(vec![tasks.clone()], tasks.clone(), metrics.clone());
-        driver.run();
-        let tables = Tables::start(view, frame, driver.clone(), metrics.clone())?;
-        let receipts = Receipts::new(tables.load().config.receipts.keep as usize, 1);
-        let (drain_handle, drain) = DrainHandle::new();
         let worker = Arc::new(Worker::new(0));
         tasks.spawn(heartbeat(worker.clone()));
-        let gateway = Arc::new(Gateway {
-            tables,
-            driver,
+        let (workers, standing) = (vec![tasks.clone()], Standing::local());
+        let parts = Parts {
+            frame,
             metrics,
             access,
             audit,
-            receipts,
-            standing: crate::standing::Standing::local(),
-            drain,
-            blame: Blame::default(),
+            standing,
             store: None,
-            attempts: crate::limits::AddressAttempts::default(),
-        });
-        Ok(Self { gateway, worker, _drain: drain_handle })
+            company: None,
+            on_disk: None,
+            workers,
+            control: tasks,
+        };
+        let (gateway, drain) = parts.gateway(view)?;
+        Ok(Self { gateway, worker, _drain: drain })
     }
 
     /// Follows a control plane; gives the holder of the table in force.

@@ -41,6 +41,9 @@ pub fn ready(gateway: &Gateway, verbose: bool) -> (StatusCode, String) {
         let state = gateway.tables.config_status();
         object.insert("config_error".to_owned(), state.failed.map(|f| f.faults).into());
         object.insert("pending_pins".to_owned(), gateway.tables.pending().len().into());
+        if let Some(seat) = gateway.driver.seat_told() {
+            object.insert("seat".to_owned(), seat);
+        }
         if let Some(store) = &gateway.store {
             object.insert("store".to_owned(), store(false));
         }

@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 
 use holdfast_config::{Config, Frame};
 use holdfast_net::tls::Entrance;
-use holdfast_net::{Admission, Drain, DrainHandle, Listener, Tasks, bind};
+use holdfast_net::{Admission, Drain, Listener, Tasks, bind};
 use holdfast_plane::ControlEnd;
 use holdfast_telemetry::{AccessLog, AuditLog, Clock, GatewayMetrics};
 use holdfast_types::FailureKind;
@@ -21,9 +21,10 @@ use holdfast_types::FailureKind;
 use crate::admin;
 use crate::connection::raw_answer;
 use crate::limits::AddressAttempts;
+use crate::parts::Parts;
 use crate::probes::StoreProbe;
 use crate::receipts::{Disk, Receipts};
-use crate::residency::Driver;
+use crate::residency::{Company, Driver};
 use crate::stage::blame::Blame;
 use crate::standing::Standing;
 use crate::table::{StartError, Tables};
@@ -81,6 +82,8 @@ pub struct Options {
     pub also: Option<admin::Also>,
     /// Tells how the store of the control plane does, where there is one in this process.
     pub store: Option<StoreProbe>,
+    /// Where this gateway is one of several: it starts no load before it has a lease.
+    pub company: Option<Arc<Company>>,
     /// Told the bound addresses once requests are accepted: data, admin.
     pub ready: Box<dyn FnOnce(SocketAddr, SocketAddr) + Send>,
 }
@@ -130,6 +133,7 @@ pub async fn serve(
         access_to_admin,
         also: resources,
         store,
+        company,
         ready,
     } = options;
     let count = worker_count(&config);
@@ -138,27 +142,23 @@ pub async fn serve(
     let data = bind(config.listen.data).map_err(|e| ServeError::Listen(config.listen.data, e))?;
     let admin_listener =
         bind(config.listen.admin.address).map_err(|e| ServeError::Listen(config.listen.admin.address, e))?;
-    let (drain_handle, drain) = DrainHandle::new();
-    let driver = Driver::new(workers.iter().map(|w| w.tasks().clone()).collect(), control.clone(), metrics.clone());
-    driver.run();
     let drain_time = config.timeouts.drain;
-    let receipts = Receipts::new(config.receipts.keep as usize, count).with_disk(on_disk);
     let first = link.view.borrow().clone();
-    let tables = Tables::start(&first, frame, driver.clone(), metrics.clone())?;
-    tables.run(link, drain.clone(), &control);
-    let gateway = Arc::new(Gateway {
-        tables,
-        driver,
+    let tasks = workers.iter().map(|w| w.tasks().clone()).collect();
+    let parts = Parts {
+        frame,
         metrics,
         access,
         audit,
-        receipts,
         standing,
-        drain: drain.clone(),
-        blame: Blame::default(),
         store,
-        attempts: AddressAttempts::default(),
-    });
+        company,
+        on_disk,
+        workers: tasks,
+        control: control.clone(),
+    };
+    let (gateway, drain_handle) = parts.gateway(&first)?;
+    gateway.tables.run(link, gateway.drain.clone(), &control);
     admin::register(&gateway);
     also(gateway.clone(), &control);
     let admission = Admission::new(gateway.tables.load().settings.admission);

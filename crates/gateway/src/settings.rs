@@ -12,7 +12,7 @@ use holdfast_quota::limit::Allowance;
 
 use crate::limits::allowance;
 
-use crate::identity::Identity;
+use crate::identity::{ApiKeys, Identity};
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -21,6 +21,8 @@ pub struct Settings {
     pub trusted_header: Option<HeaderName>,
     /// What checks tokens, if they are what proves a tenant.
     pub identity: Option<Arc<Identity>>,
+    /// The table's API keys, if they prove a tenant too.
+    pub keys: Option<Arc<ApiKeys>>,
     /// The header that carries the proof of a tenant. No replica gets it.
     pub credential: Option<HeaderName>,
     /// The header that names the user, if one is trusted.
@@ -65,6 +67,7 @@ impl Settings {
                 .auth
                 .as_ref()
                 .and_then(|a| HeaderName::from_bytes(a.trusted_user_header.as_ref()?.as_bytes()).ok()),
+            keys: ApiKeys::of(config),
             body: limits.body.0,
             buffer: size(limits.buffer),
             answer_head: size(limits.answer_head),

@@ -1,6 +1,7 @@
 //! What may be said on the command line.
 
 mod control;
+mod keys;
 mod plan;
 mod sim;
 
@@ -9,6 +10,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use control::*;
+pub use keys::*;
 pub use plan::*;
 pub use sim::*;
 
@@ -90,6 +92,12 @@ pub enum Command {
         /// What of them.
         #[command(subcommand)]
         what: PinCommand,
+    },
+    /// Make, list and revoke API keys.
+    Key {
+        /// What of them.
+        #[command(subcommand)]
+        what: KeyCommand,
     },
     /// Read the audit log: which version gave which answer, and whether nobody changed what it says.
     Audit {

@@ -7,5 +7,7 @@ mod fixture;
 mod forged;
 #[path = "identity/issuer.rs"]
 mod issuer;
+#[path = "identity/keys.rs"]
+mod keys;
 #[path = "identity/tokens.rs"]
 mod tokens;

@@ -214,7 +214,7 @@ async fn what_is_kept_on_disk_is_found_after_a_restart() {
     let told_refused = receipt(&fleet, &refused).await;
     // So many others that the ring has neither any more.
     for _ in 0..40 {
-        fleet.infer("acme").await.expect(200);
+        let _ = fleet.infer("acme").await.expect(200);
     }
     let kept = receipt(&fleet, &answer).await;
     assert_has(
@@ -242,7 +242,7 @@ async fn what_is_kept_on_disk_is_found_after_a_restart() {
 #[tokio::test]
 async fn a_disk_that_takes_no_receipts_costs_no_request() {
     let fleet = fleet(&[], |config| config["receipts"] = json!({"disk": {}})).await;
-    fleet.infer("acme").await.expect(200);
+    let _ = fleet.infer("acme").await.expect(200);
     // As a full disk: no file of this process may grow.
     fleet.gateway.proc.limit_files(Some(0));
     let lost = async || fleet.gateway.metrics().await.value("holdfast_receipts_lost_total", &[]).unwrap_or_default();

@@ -6,6 +6,7 @@
 //! has been verified, [`guard`] bounds the bad tokens of one address. Signatures themselves are checked by aws-lc.
 
 pub mod alg;
+pub mod api_key;
 pub mod base64;
 pub mod cache;
 pub mod claims;

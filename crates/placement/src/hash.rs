@@ -13,7 +13,7 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 pub enum Purpose {
     /// (tenant, model, version) to a key whose owners are the subset.
     Subset,
-    /// (pool, replica) to a key whose first owner among the live gateways starts loads on the replica.
+    /// A model server's address to a key whose first owner among the seated gateways starts loads there.
     LoadOwner,
     /// A key to a slot of the fixed slot map.
     Slot,

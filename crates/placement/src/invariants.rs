@@ -9,8 +9,8 @@ use std::fmt;
 use holdfast_types::{Invariant, Mono};
 
 use crate::residency::{
-    Effect, Event, Mode, Op, Outcome, Proof, ReplicaIx, ReplicaSpec, Residency, ServerIx, Settings, Usage, VersionIx,
-    VersionSpec, WaiterId,
+    Effect, Event, Mode, Op, Outcome, Own, Proof, ReplicaIx, ReplicaSpec, Residency, ServerIx, Settings, Turn, Usage,
+    VersionIx, VersionSpec, WaiterId,
 };
 
 /// A promise that was broken.
@@ -70,12 +70,16 @@ enum Heard {
 #[derive(Clone, Debug)]
 pub struct Witness {
     settings: Settings,
+    /// What the gateway may load on, if it is one of several.
+    own: Option<Own>,
     replicas: BTreeMap<ReplicaIx, ReplicaSpec>,
     versions: BTreeMap<VersionIx, VersionSpec>,
     waiters: BTreeMap<WaiterId, Waiter>,
     /// Where a request or a wanted set ever asked for a version.
     asked: BTreeSet<Pair>,
     loads: Vec<Load>,
+    /// The places of what pins are on their way to, on each replica.
+    coming: BTreeMap<ReplicaIx, BTreeMap<VersionIx, u32>>,
     /// Loads of names that no version has.
     strange: BTreeMap<ReplicaIx, u32>,
     verifications: BTreeMap<Op, Pair>,
@@ -94,11 +98,13 @@ impl Witness {
     pub fn new(settings: Settings) -> Self {
         Self {
             settings,
+            own: None,
             replicas: BTreeMap::new(),
             versions: BTreeMap::new(),
             waiters: BTreeMap::new(),
             asked: BTreeSet::new(),
             loads: Vec::new(),
+            coming: BTreeMap::new(),
             strange: BTreeMap::new(),
             verifications: BTreeMap::new(),
             wrong: BTreeSet::new(),
@@ -123,6 +129,7 @@ impl Witness {
     pub fn event(&mut self, event: &Event) {
         match event {
             Event::SetSettings(settings) => self.settings = settings.clone(),
+            Event::SetOwn(own) => self.own.clone_from(own),
             Event::SetReplica { replica, spec } => {
                 let known = self.replicas.insert(*replica, spec.clone());
                 self.up.extend(known.is_none().then_some(*replica));
@@ -141,7 +148,14 @@ impl Witness {
             }
             Event::SetVersion { version, spec } => drop(self.versions.insert(*version, spec.clone())),
             Event::RemoveVersion { version } => drop(self.versions.remove(version)),
-            Event::SetWanted { replica, versions } => self.asked.extend(versions.iter().map(|(v, _)| (*replica, *v))),
+            Event::SetWanted { replica, versions } => {
+                self.asked.extend(versions.iter().map(|(v, _)| (*replica, *v)));
+                let place = |(version, turn): &(VersionIx, Turn)| match turn {
+                    Turn::Coming(place) => Some((*version, *place)),
+                    Turn::Pinned | Turn::Retained => None,
+                };
+                self.coming.insert(*replica, versions.iter().filter_map(place).collect());
+            }
             Event::Want { waiter, version, candidates, deadline } => {
                 self.asked.extend(candidates.iter().map(|r| (*r, *version)));
                 let new = Waiter { version: *version, candidates: candidates.clone(), deadline: *deadline };
@@ -265,6 +279,7 @@ impl Witness {
         hold(here <= bound, Invariant::Load1, || format!("{here} loads on {replica:?}, the bound is {bound}"))?;
         let (all, fleet) = (self.in_flight(now), self.settings.fleet_loads as usize);
         hold(all <= fleet, Invariant::Load1, || format!("{all} loads in the fleet, the bound is {fleet}"))?;
+        self.owned(now, replica)?;
         let asked = self.asked.contains(&(replica, version)) && spec.is_some_and(|s| s.loads);
         hold(asked, Invariant::Load1, || format!("{version:?} loads on {replica:?}, where nobody may use it"))?;
         let serves = self.shown.contains(&(replica, version));
@@ -272,6 +287,17 @@ impl Witness {
         let (held, memory) = (after.held(replica), spec.and_then(|s| s.memory));
         hold(memory.is_none_or(|m| held <= m), Invariant::Load2, || {
             format!("{replica:?} is to hold {held} of {memory:?}")
+        })
+    }
+
+    /// One of several gateways loads on its own servers alone, while its lease lasts, and within its part.
+    fn owned(&self, now: Mono, replica: ReplicaIx) -> Result<(), Violation> {
+        let Some(own) = &self.own else { return Ok(()) };
+        let holds = own.replicas.contains(&replica) && now < own.until;
+        hold(holds, Invariant::Load1, || format!("a load on {replica:?}, which is not this gateway's to load on"))?;
+        let ours = self.loads.iter().filter(|l| l.op.is_some()).count();
+        hold(ours <= own.part as usize, Invariant::Load1, || {
+            format!("{ours} loads, the gateway's part is {}", own.part)
         })
     }
 
@@ -301,7 +327,15 @@ impl Witness {
         let pinned = self.versions.get(&version).is_some_and(|s| s.pinned);
         let others = after.holders(version).any(|r| r != replica);
         let what = || format!("the last holder {replica:?} of the pinned {version:?} unloads it");
-        hold(!(guaranteed && pinned) || others || !self.may_hold(pair), Invariant::Load2, what)
+        let kept = guaranteed && pinned && !self.gives_way(pair);
+        hold(!kept || others || !self.may_hold(pair), Invariant::Load2, what)
+    }
+
+    /// It is in no pin in force yet, and one that comes before it is to be loaded on the replica.
+    fn gives_way(&self, (replica, version): Pair) -> bool {
+        let coming = self.coming.get(&replica);
+        let place = coming.and_then(|all| all.get(&version)).copied().unwrap_or_default();
+        place > 0 && coming.is_some_and(|all| all.values().any(|other| *other < place))
     }
 
     /// A copy that was never shown serves nobody, so it is no holder.
@@ -337,6 +371,8 @@ impl Witness {
         })?;
         hold(tick.is_none_or(|t| t > now), Invariant::Acct1, || format!("the tick at {now:?} left work for {tick:?}"))?;
         let (ours, theirs) = (self.in_flight(now), after.loads_in_flight() as usize);
-        hold(ours == theirs, Invariant::Acct1, || format!("{ours} loads are in flight, the machine counts {theirs}"))
+        // Of several gateways each counts for the fleet what takes something of its part.
+        let agree = if self.own.is_some() { theirs <= ours } else { ours == theirs };
+        hold(agree, Invariant::Acct1, || format!("{ours} loads are in flight, the machine counts {theirs}"))
     }
 }

@@ -10,6 +10,7 @@
 //! | [`choose`] | which of them serves this request |
 //! | [`health`] | whether a replica is usable, cooling off, ejected, out of service |
 //! | [`residency`] | who holds which version, and what is loaded and evicted |
+//! | [`seats`] | which gateway of a fleet may start loads on which server, and how many |
 //! | [`fit`] | do the pins fit into the memory |
 //! | [`proposal`] | how many replicas each key should have |
 //! | [`layouts`], [`cold`] | how likely a layout overflows, and how often something is loaded then |
@@ -34,5 +35,6 @@ pub mod proposal;
 pub mod rendezvous;
 pub mod residency;
 pub mod ring;
+pub mod seats;
 pub mod slots;
 pub mod subset;

@@ -160,7 +160,7 @@ impl Servers {
             Step::Renew(replica, version) => w.event(Event::Renew { replica: r(replica), version: v(version) }),
             Step::Afresh(replica, version) => w.event(Event::Afresh { replica: r(replica), version: v(version) }),
             Step::Wanted(replica, mask) => {
-                let turn = |ix: u32| [Turn::Pinned, Turn::Coming, Turn::Retained][(ix % 3) as usize];
+                let turn = |ix: u32| [Turn::Pinned, Turn::Coming(ix), Turn::Retained][(ix % 3) as usize];
                 let versions: Vec<_> = chosen(mask, VERSIONS).into_iter().map(|ix| (ix, turn(ix))).collect();
                 w.wanted_by_turn(replica, &versions);
             }

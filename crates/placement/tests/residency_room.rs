@@ -270,7 +270,7 @@ fn what_is_pinned_is_warmed_before_what_a_pin_goes_to_and_that_before_what_is_re
     let mut w = world(Mode::Guaranteed, 2, 4, 4);
     w.hold(1, 2);
     w.hold(1, 3);
-    w.wanted_by_turn(0, &[(0, Turn::Retained), (1, Turn::Coming), (2, Turn::Pinned), (3, Turn::Pinned)]);
+    w.wanted_by_turn(0, &[(0, Turn::Retained), (1, Turn::Coming(0)), (2, Turn::Pinned), (3, Turn::Pinned)]);
     w.settle(secs(1));
     let load = |e: &Effect| match e {
         Effect::Load { replica: ReplicaIx(0), version, .. } => Some(version.0),
@@ -398,4 +398,66 @@ fn what_a_server_holds_that_no_version_is_called_takes_room() {
     assert_eq!(w.loading(), []);
     w.settle(secs(1));
     assert!(w.holds(0, 1) && !w.holds(0, 0));
+}
+
+/// Two changed pins of different roll-outs, each holding one replica's last room. What they have one place of, as an older control plane tells it, waits.
+#[test]
+fn of_two_that_come_the_one_with_the_lower_place_gets_all_its_rooms() {
+    let come = |w: &mut World, replica, places: &[(u32, u32)]| {
+        let turns: Vec<(u32, Turn)> = places.iter().map(|(version, place)| (*version, Turn::Coming(*place))).collect();
+        w.wanted_by_turn(replica, &turns);
+    };
+    for (mode, places, both) in [
+        (Mode::Guaranteed, [1, 2], true),
+        (Mode::Overcommit, [1, 2], true),
+        (Mode::Guaranteed, [0, 0], false),
+        (Mode::Guaranteed, [0, 2], true),
+    ] {
+        let mut w = world(mode, 2, 1, 4);
+        (0..3).for_each(|version| w.version(version, true));
+        come(&mut w, 0, &[(1, places[0])]);
+        come(&mut w, 1, &[(2, places[1])]);
+        w.settle(secs(1));
+        assert!(w.holds(0, 1) && w.holds(1, 2));
+        for replica in 0..2 {
+            come(&mut w, replica, &[(1, places[0]), (2, places[1])]);
+        }
+        w.advance(secs(1));
+        w.settle(secs(1));
+        w.advance(secs(100));
+        w.settle(secs(1));
+        let all = |version| w.holds(0, version) && w.holds(1, version);
+        assert_eq!((all(1), w.holds(1, 2)), (both, !both), "{mode:?} {places:?}");
+        assert!(!w.alarms().iter().any(|a| matches!(a, Alarm::Thrash { .. })), "it waits for its turn");
+        if !both {
+            continue;
+        }
+        let loads = w.loads();
+        w.advance(secs(600));
+        assert_eq!(w.loads(), loads, "and so it stays");
+        // The first is where it was to go, and nothing pins it any more.
+        w.version(1, false);
+        (0..2).for_each(|replica| come(&mut w, replica, &[(2, 1)]));
+        w.advance(secs(1));
+        w.settle(secs(1));
+        assert!(w.holds(0, 2) && w.holds(1, 2), "then the next one has its turn");
+    }
+}
+
+/// It is served nowhere yet, which lets a warm-up take what others hold elsewhere, too; but not of what comes before it.
+#[test]
+fn what_comes_later_takes_no_room_of_what_comes_first() {
+    let mut w = world(Mode::Guaranteed, 2, 1, 4);
+    (0..3).for_each(|version| w.version(version, true));
+    let turns = |places: [u32; 2]| [(1, Turn::Coming(places[0])), (2, Turn::Coming(places[1]))];
+    (0..2).for_each(|replica| w.wanted_by_turn(replica, &turns([1, 2])[..1]));
+    w.settle(secs(1));
+    assert!(w.holds(0, 1) && w.holds(1, 1));
+    (0..2).for_each(|replica| w.wanted_by_turn(replica, &turns([1, 2])));
+    w.advance(secs(100));
+    assert!(w.holds(0, 1) && w.holds(1, 1) && !w.holds(0, 2) && !w.holds(1, 2));
+    // What is part of a flip gives its room to nobody, whatever comes.
+    (0..2).for_each(|replica| w.wanted_by_turn(replica, &turns([0, 1])));
+    w.advance(secs(100));
+    assert!(w.holds(0, 1) && w.holds(1, 1) && !w.holds(0, 2) && !w.holds(1, 2));
 }

@@ -8,6 +8,7 @@
 
 mod entries;
 mod view;
+mod wish;
 
 use std::sync::Arc;
 
@@ -17,6 +18,7 @@ use holdfast_types::GatewayName;
 
 pub use entries::{Edit, Entries, Name};
 pub use view::*;
+pub use wish::Wish;
 
 /// The control plane's end of a link to one gateway.
 #[derive(Debug)]

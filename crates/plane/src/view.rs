@@ -26,6 +26,9 @@ pub struct Want {
     pub replica: ReplicaName,
     /// What.
     pub artifact: Artifact,
+    /// Its place among what pins are on their way to, one order over all roll-outs: what has a lower one takes the room of what has a higher one, and
+    /// never the other way round. 0: it gives its room to none of them.
+    pub place: u32,
 }
 
 /// A pin's part of a flip that is prepared.

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`shape`] | what R of N and W of N promise: overlap, losses, the sides of a cut |
 //! | [`availability`] | how often enough replicas are up, alone or in groups that fail together |
+//! | [`round`] | whether one read or one write is done, lost, or waits, and what a read may be answered with |
 //! | [`latency`] | how long the k-th fastest answer takes |
 //!
 //! Everything is pure. What a shape promises is decided in integers. Chances and times are figures for people who plan, in floating point; nothing is
@@ -11,4 +12,5 @@
 
 pub mod availability;
 pub mod latency;
+pub mod round;
 pub mod shape;

@@ -68,6 +68,14 @@ impl Bucket {
         self.level = self.level.saturating_sub(parts(limit, cost)).max(-parts(limit, limit.burst));
     }
 
+    /// Whether a cost that is not there would leave a debt of one burst at most.
+    #[must_use]
+    pub fn lends(&self, limit: Limit, now: Mono, cost: u64) -> bool {
+        let mut seen = *self;
+        seen.refill(limit, now);
+        seen.level.saturating_sub(parts(limit, cost)) >= -parts(limit, limit.burst)
+    }
+
     /// Puts back what was taken and not used; never above the burst.
     pub fn give_back(&mut self, limit: Limit, now: Mono, tokens: u64) {
         self.refill(limit, now);

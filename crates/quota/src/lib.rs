@@ -9,7 +9,9 @@
 //! | [`window`] | no more than N in any span |
 //! | [`exact`] | billing-grade quotas, and metering |
 //! | [`plan`] | which limits a tenant and its users have |
+//! | [`ladder`] | what becomes of a socket's messages under overload |
 //! | [`lease`] | one limit over many gateways |
+//! | [`fair`] | who is next, where more wait than can be served |
 //! | [`replay`] | what a limit would have refused of traffic that is known |
 //! | [`shares`] | floors of a shared capacity by weight, and who is lent what is idle |
 //! | [`rate1`] | the promise RATE-1 as a predicate |
@@ -19,6 +21,8 @@
 pub mod bucket;
 pub mod caps;
 pub mod exact;
+pub mod fair;
+pub mod ladder;
 pub mod lease;
 pub mod limit;
 pub mod plan;

@@ -1,6 +1,8 @@
 //! Seeded chance: the generator SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014), and times between the arrivals of
 //! a Poisson process without floating point (von Neumann, "Various techniques used in connection with random digits", 1951).
 
+use std::ops::Range;
+
 /// A stream of random numbers.
 #[derive(Clone, Debug)]
 pub struct Chance {
@@ -29,6 +31,16 @@ impl Chance {
     /// A number below `end`, which is not zero; its bias is below 2^-32 for what is counted here.
     pub fn below(&mut self, end: u64) -> u64 {
         u64::try_from((u128::from(self.draw()) * u128::from(end)) >> 64).unwrap_or(0)
+    }
+
+    /// A number of `range`, which is not empty.
+    pub fn within(&mut self, range: &Range<u64>) -> u64 {
+        range.start + self.below(range.end.saturating_sub(range.start).max(1))
+    }
+
+    /// Whether something happens that happens once in so many times.
+    pub fn one_in(&mut self, times: u64) -> bool {
+        self.below(times.max(1)) == 0
     }
 
     /// A time from an exponential distribution with this mean.

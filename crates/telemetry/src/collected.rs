@@ -29,11 +29,17 @@ pub enum Collected {
     OldestInFlightRevision,
     /// `holdfast_table_stale_time_seconds`.
     TableStale,
+    /// `holdfast_seat_epoch`.
+    SeatEpoch,
+    /// `holdfast_seat_lease_left_time_seconds`.
+    SeatLeaseLeft,
+    /// `holdfast_seats`.
+    Seats,
 }
 
 impl Collected {
     /// All of them, in the order of their discriminants.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 12] = [
         Self::Resident,
         Self::Quarantined,
         Self::ReplicaUp,
@@ -43,6 +49,9 @@ impl Collected {
         Self::LoadQueue,
         Self::OldestInFlightRevision,
         Self::TableStale,
+        Self::SeatEpoch,
+        Self::SeatLeaseLeft,
+        Self::Seats,
     ];
 
     const fn name(self) -> &'static str {
@@ -56,6 +65,9 @@ impl Collected {
             Self::LoadQueue => "holdfast_load_queue",
             Self::OldestInFlightRevision => "holdfast_table_oldest_in_flight_revision",
             Self::TableStale => "holdfast_table_stale_time_seconds",
+            Self::SeatEpoch => "holdfast_seat_epoch",
+            Self::SeatLeaseLeft => "holdfast_seat_lease_left_time_seconds",
+            Self::Seats => "holdfast_seats",
         }
     }
 
@@ -69,6 +81,9 @@ impl Collected {
             Self::LoadsInFlight => "Model loads that are running.",
             Self::LoadQueue => "Model loads that wait for a place.",
             Self::TableStale => "For how long no control plane has confirmed the routing table; 0 while one does.",
+            Self::SeatEpoch => "The seating under which this gateway starts loads; no sample outside a fleet.",
+            Self::SeatLeaseLeft => "For how long this gateway may start loads without a further word; 0: it may not.",
+            Self::Seats => "The gateways that share the bound on loads.",
             Self::OldestInFlightRevision => "The oldest routing table that a request in flight was resolved with.",
         }
     }
@@ -80,7 +95,9 @@ impl Collected {
             Self::Resident | Self::Quarantined => &["pool", "replica", "model", "version"],
             Self::ReplicaUp | Self::ReplicaInFlight | Self::ReplicaNameFailing => &["pool", "replica"],
             Self::LoadsInFlight | Self::LoadQueue => &["pool"],
-            Self::OldestInFlightRevision | Self::TableStale => &[],
+            Self::OldestInFlightRevision | Self::TableStale | Self::SeatEpoch | Self::SeatLeaseLeft | Self::Seats => {
+                &[]
+            }
         }
     }
 }

@@ -72,6 +72,8 @@ pub struct GatewayMetrics {
     pub load_seconds: Family<Histogram, 1>,
     /// `holdfast_evictions_total{pool}`.
     pub evictions: Family<Counter, 1>,
+    /// `holdfast_load_asks_total{outcome}`: loads that other gateways were asked for.
+    pub load_asks: Family<Counter, 1>,
     /// `holdfast_alarms_total{kind}`.
     pub alarms: Family<Counter, 1>,
     /// `holdfast_table_revision`: the routing table in force.
@@ -120,6 +122,12 @@ impl GatewayMetrics {
             loads: r.family("holdfast_loads_total", "Model loads that ended, by outcome.", [pool, outcome], ()),
             load_seconds: r.family("holdfast_load_seconds", "How long model loads took.", [pool], &LOAD),
             evictions: r.family("holdfast_evictions_total", "Model versions unloaded to make room.", [pool], ()),
+            load_asks: r.family(
+                "holdfast_load_asks_total",
+                "Loads that other gateways were asked for, by outcome.",
+                [outcome],
+                (),
+            ),
             alarms: r.family("holdfast_alarms_total", "Alarms raised, by kind.", [kind], ()),
             config: ConfigMetrics::register(r),
             table_revision: r.gauge("holdfast_table_revision", "The routing table in force."),

@@ -127,12 +127,12 @@ impl Follower {
     }
 }
 
-struct Target {
-    url: Arc<str>,
-    endpoint: Endpoint,
+pub(crate) struct Target {
+    pub(crate) url: Arc<str>,
+    pub(crate) endpoint: Endpoint,
 }
 
-fn endpoints(settings: &FollowerSettings) -> Result<Vec<Target>, WireError> {
+pub(crate) fn endpoints(settings: &FollowerSettings) -> Result<Vec<Target>, WireError> {
     if settings.urls.is_empty() {
         return Err(WireError::NoUrl);
     }

@@ -6,7 +6,7 @@
 //! the whole table. A stream that brings nothing for the poll interval is compared by a call of its own.
 //!
 //! * [`server`]: the control plane's side. * [`follower`]: the gateway's side. * [`saved`]: a gateway's last good table on disk.
-//! * [`proto`]: the messages, of `proto/holdfast/control/v1/control.proto`. Neighbouring releases work together: fields are only added, and
+//! * [`seats`]: who starts loads where, asked of control planes and of other gateways. * [`proto`]: the messages, of `proto/holdfast/control/v1/control.proto`. Neighbouring releases work together: fields are only added, and
 //!   what is not known is passed over. `tests/golden` has messages as each release wrote them.
 //!
 //! A table and the orders that go with it come into force together: the orders are in the table's last part.
@@ -23,10 +23,12 @@ pub mod proto {
     tonic::include_proto!("holdfast.control.v1");
 }
 pub mod saved;
+pub mod seats;
 pub mod server;
 pub mod words;
 
 pub use error::WireError;
+pub use tonic::async_trait;
 
 /// A longer message is refused. Tables come in parts; orders and statuses are one message each.
 pub const MAX_MESSAGE_BYTES: usize = 64 * 1024 * 1024;

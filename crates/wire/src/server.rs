@@ -25,6 +25,7 @@ use crate::error::WireError;
 use crate::held::Stamp;
 use crate::proto::control_server::{Control, ControlServer};
 use crate::proto::{self, from_control, from_gateway};
+use crate::seats::{Answered, Asked, SeatsService};
 use crate::{MAX_MESSAGE_BYTES, words};
 use hub::Hub;
 use link::Link;
@@ -47,6 +48,11 @@ pub trait Plane: Send + Sync + 'static {
     /// The words.
     fn takes(&self) -> Result<(), &'static str> {
         Ok(())
+    }
+
+    /// What a gateway is told that asks for a seat. None: this control plane gives none now.
+    fn sit(&self, _asked: Asked) -> Option<Answered> {
+        None
     }
 
     /// Whether what is told is known to be in force now; an error says in words why not. Gateways are told within a keep-alive, serve on, and look
@@ -134,15 +140,19 @@ pub async fn serve(
     }
     let fetches = Arc::new(tokio::sync::Semaphore::new(FETCHES));
     let grace = settings.read_within;
+    let seats = SeatsService::server(settings.secrets.clone(), plane.clone());
     let service = ControlServer::new(Service { settings, plane, hub: hub.clone(), fetches })
         .max_decoding_message_size(MAX_MESSAGE_BYTES)
         .max_encoding_message_size(MAX_MESSAGE_BYTES);
     let (stopped, mut grace_begins) = tokio::sync::oneshot::channel();
-    let serving = server.add_service(service).serve_with_incoming_shutdown(TcpListenerStream::new(listener), async {
-        stop.await;
-        hub.close();
-        let _ = stopped.send(());
-    });
+    let serving = server.add_service(service).add_service(seats).serve_with_incoming_shutdown(
+        TcpListenerStream::new(listener),
+        async {
+            stop.await;
+            hub.close();
+            let _ = stopped.send(());
+        },
+    );
     let late = async {
         // An error: serving has ended without being asked to.
         if (&mut grace_begins).await.is_ok() {

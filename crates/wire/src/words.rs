@@ -11,7 +11,7 @@ use holdfast_types::{GatewayName, ModelName, PoolName, ReplicaName, Revision, Te
 
 use crate::proto::{self, ReportKind};
 
-fn artifact_out(artifact: &Artifact) -> proto::Artifact {
+pub(crate) fn artifact_out(artifact: &Artifact) -> proto::Artifact {
     proto::Artifact {
         pool: artifact.pool.to_string(),
         model: artifact.model.to_string(),
@@ -19,7 +19,7 @@ fn artifact_out(artifact: &Artifact) -> proto::Artifact {
     }
 }
 
-fn artifact_in(sent: &proto::Artifact) -> Option<Artifact> {
+pub(crate) fn artifact_in(sent: &proto::Artifact) -> Option<Artifact> {
     Some(Artifact {
         pool: PoolName::parse(&sent.pool).ok()?,
         model: ModelName::parse(&sent.model).ok()?,
@@ -38,8 +38,11 @@ const fn proposal_in(sent: &proto::Proposal) -> (RolloutId, Proposal) {
 /// Orders, to be sent.
 #[must_use]
 pub fn orders_out(orders: &plane::Orders) -> proto::Orders {
-    let want =
-        |w: &plane::Want| proto::Want { replica: w.replica.to_string(), artifact: Some(artifact_out(&w.artifact)) };
+    let want = |w: &plane::Want| proto::Want {
+        replica: w.replica.to_string(),
+        artifact: Some(artifact_out(&w.artifact)),
+        place: w.place,
+    };
     let shadow = |s: &plane::Shadowing| proto::Shadowing {
         rollout: s.rollout.0,
         pin: s.pin as u64,
@@ -82,7 +85,7 @@ fn prepare_out(prepare: &plane::Prepare) -> proto::Prepare {
 pub fn orders_in(sent: &proto::Orders) -> plane::Orders {
     let want = |w: &proto::Want| {
         let artifact = artifact_in(w.artifact.as_ref()?)?;
-        Some(plane::Want { replica: ReplicaName::parse(&w.replica).ok()?, artifact })
+        Some(plane::Want { replica: ReplicaName::parse(&w.replica).ok()?, artifact, place: w.place })
     };
     let shadow = |s: &proto::Shadowing| {
         Some(plane::Shadowing {

@@ -42,7 +42,7 @@ fn orders() -> Orders {
     let (tenant, model) = (id(TenantId::parse, "acme"), id(ModelName::parse, "screen"));
     let flip = Flip { tenant: tenant.clone(), model: model.clone(), new: id(Version::parse, "2"), share: 25 };
     Orders {
-        wants: Arc::new([Want { replica: id(ReplicaName::parse, "r1"), artifact: artifact("2") }]),
+        wants: Arc::new([Want { replica: id(ReplicaName::parse, "r1"), artifact: artifact("2"), place: 0 }]),
         prepare: Arc::new([Prepare { rollout: RolloutId(9), proposal: PROPOSAL, flips: Arc::new([flip]) }]),
         shadow: Arc::new([Shadowing {
             rollout: RolloutId(9),

@@ -25,7 +25,7 @@ fn orders() -> Orders {
         model: ModelName::parse("screen").unwrap(),
         version: holdfast_types::Version::parse("2").unwrap(),
     };
-    let want = Want { replica: ReplicaName::parse("r1").unwrap(), artifact };
+    let want = Want { replica: ReplicaName::parse("r1").unwrap(), artifact, place: 3 };
     Orders { wants: Arc::new([want]), ..Orders::default() }
 }
 

@@ -6,22 +6,32 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use holdfast_decide::rollout::{Command, RolloutId};
+use holdfast_placement::seats::Seating;
 use holdfast_store::Error as StoreError;
 
 use super::fleet::{Fleet, FleetError, Later, NodeView, RolloutView};
 use crate::rollouts::{CommandError, Rollouts, Sessions, Shown};
+use crate::seats::Seats;
 
 /// The fleet of one control plane.
 pub struct Driven {
     rollouts: Arc<Rollouts>,
     sessions: Arc<Sessions>,
+    seats: Option<Arc<Seats>>,
 }
 
 impl Driven {
     /// These roll-outs, over these gateways.
     #[must_use]
     pub const fn new(rollouts: Arc<Rollouts>, sessions: Arc<Sessions>) -> Self {
-        Self { rollouts, sessions }
+        Self { rollouts, sessions, seats: None }
+    }
+
+    /// With who of the gateways loads where.
+    #[must_use]
+    pub fn seated(mut self, seats: Option<Arc<Seats>>) -> Self {
+        self.seats = seats;
+        self
     }
 
     async fn view(&self, id: RolloutId) -> Result<RolloutView, FleetError> {
@@ -85,6 +95,10 @@ impl Fleet for Driven {
             silent_ms: u64::try_from(node.silent.as_millis()).unwrap_or(u64::MAX),
         };
         nodes.into_values().map(view).collect()
+    }
+
+    fn seating(&self) -> Option<(Seating, Option<u64>)> {
+        self.seats.as_ref()?.shown()
     }
 
     fn waits(&self) -> BTreeMap<Arc<str>, String> {

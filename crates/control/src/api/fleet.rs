@@ -8,6 +8,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use holdfast_decide::rollout::{Command, Progress, Refusal, RolloutId};
+use holdfast_placement::seats::Seating;
 use holdfast_plane::Status;
 
 use crate::desk::Retired;
@@ -64,6 +65,11 @@ pub trait Fleet: Send + Sync {
     fn moved(&self) -> watch::Receiver<u64>;
     /// The gateways that are known, in order of their names.
     fn nodes(&self) -> Vec<NodeView>;
+
+    /// Who of the gateways starts loads, and the number of the seating that is to come. None: that is nobody's question here.
+    fn seating(&self) -> Option<(Seating, Option<u64>)> {
+        None
+    }
 
     /// Pins (`TENANT/MODEL`) that are desired elsewhere than they are in force and are in no roll-out: what each waits for, or why it does not go.
     fn waits(&self) -> BTreeMap<Arc<str>, String> {

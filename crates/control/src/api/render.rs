@@ -4,6 +4,7 @@ use serde_json::{Map, Value as Json, json};
 
 use holdfast_config::ResourceKind;
 use holdfast_decide::rollout::{Phase, PinProgress, Progress, Waiting};
+use holdfast_placement::seats::{Seat, Seating};
 use holdfast_plane::Pending;
 use holdfast_store::{Difference, Edit, Header, Purpose};
 
@@ -172,6 +173,14 @@ fn waiting(waiting: &Waiting) -> Json {
 
 fn millis(time: std::time::Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Who of the gateways starts loads, and how many each.
+pub(crate) fn seating(seating: &Seating, next: Option<u64>) -> Json {
+    let seat =
+        |seat: &Seat| json!({ "gateway": seat.name.as_str(), "peer": seat.peer, "loads": seating.share(&seat.name) });
+    let seats: Vec<Json> = seating.seats.iter().map(seat).collect();
+    json!({ "epoch": seating.epoch, "next": next, "loads": seating.bound, "seats": seats })
 }
 
 /// A gateway.

@@ -79,7 +79,11 @@ impl Api {
     pub(super) fn nodes(&self) -> Response<Body> {
         let in_force = self.desk.truth().head.in_force.0;
         let nodes: Vec<Json> = self.fleet.nodes().iter().map(render::node).collect();
-        answer::json(StatusCode::OK, &json!({ "in_force": in_force, "items": nodes }))
+        let mut told = json!({ "in_force": in_force, "items": nodes });
+        if let (Some((seating, next)), Some(object)) = (self.fleet.seating(), told.as_object_mut()) {
+            object.insert("seating".to_owned(), render::seating(&seating, next));
+        }
+        answer::json(StatusCode::OK, &told)
     }
 }
 

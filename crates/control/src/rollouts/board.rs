@@ -8,7 +8,7 @@ use std::time::Duration;
 use holdfast_decide::rollout::{Command, Options, Phase, Progress};
 use holdfast_plane::Orders;
 use holdfast_store::Store;
-use holdfast_telemetry::Clock;
+use holdfast_telemetry::{Clock, Throttled};
 use parking_lot::Mutex;
 use tokio::sync::{oneshot, watch};
 
@@ -19,7 +19,9 @@ use super::sessions::Sessions;
 use crate::desk::Desk;
 
 /// Alarms that are kept; the eldest go first.
-const MAX_ALARMS: usize = 256;
+pub(super) const MAX_ALARMS: usize = 256;
+/// At most one line with the same words in this time.
+pub(super) const ALARM_AGAIN: Duration = Duration::from_mins(1);
 
 /// How the driver goes about it.
 #[derive(Clone, Debug)]
@@ -51,7 +53,7 @@ pub struct Shown {
     pub progress: Progress,
 }
 
-/// A pin that is desired elsewhere than it is in force, and is on no way there.
+/// A pin that is desired elsewhere than it is in force, and is on no way there, or finds no room on its way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waits {
     /// `TENANT/MODEL`.
@@ -69,6 +71,8 @@ pub struct Alarmed {
     pub rollout: Option<u64>,
     /// What.
     pub words: String,
+    /// How often, until the next entry with these words.
+    pub times: u64,
 }
 
 /// Why a command was not carried out.
@@ -113,6 +117,8 @@ pub(super) struct Parts {
     pub(super) orders: watch::Sender<Arc<Orders>>,
     pub(super) waiting: Mutex<Vec<Waits>>,
     pub(super) alarms: Mutex<VecDeque<Alarmed>>,
+    /// Which alarms get a line.
+    pub(super) lines: Throttled<(Option<u64>, String)>,
     pub(super) changes: watch::Sender<u64>,
     /// Roll-outs in hand, by phase.
     pub(super) phases: Mutex<BTreeMap<Phase, u64>>,
@@ -120,13 +126,20 @@ pub(super) struct Parts {
 }
 
 impl Parts {
+    /// Tells a person; of the same words about the same roll-out at most once in a minute.
     pub(super) fn alarm(&self, rollout: Option<u64>, words: String) {
-        tracing::warn!(rollout, %words, "a roll-out needs attention");
+        let left_out = self.lines.pass((self.now)(), (rollout, words.clone()));
         let mut alarms = self.alarms.lock();
+        let Some(left_out) = left_out else {
+            let last = alarms.iter_mut().rev().find(|a| a.rollout == rollout && a.words == words);
+            last.into_iter().for_each(|last| last.times = last.times.saturating_add(1));
+            return;
+        };
+        tracing::warn!(rollout, %words, left_out, "a roll-out needs attention");
         if alarms.len() >= MAX_ALARMS {
             alarms.pop_front();
         }
-        alarms.push_back(Alarmed { at_ms: Clock::wall_millis(), rollout, words });
+        alarms.push_back(Alarmed { at_ms: Clock::wall_millis(), rollout, words, times: 1 });
     }
 
     pub(super) fn bump(&self) {

@@ -237,6 +237,7 @@ impl Driver {
         let now = self.now();
         let Some(running) = self.running.get_mut(&id) else { return };
         let events = running.news(now, &self.fleet, &self.reports);
+        self.due.policy |= std::mem::take(&mut running.hinted);
         if !events.is_empty() {
             self.feed(id, events);
         }

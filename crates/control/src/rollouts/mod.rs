@@ -32,6 +32,7 @@ mod gone;
 mod jobs;
 mod moved;
 mod needed;
+mod places;
 mod planning;
 mod policy;
 mod reconcile;
@@ -51,14 +52,15 @@ use std::time::Duration;
 
 use holdfast_decide::rollout::{Command, Phase, Refusal, Rollout};
 use holdfast_plane::{Orders, Pending, Table, View};
+use holdfast_telemetry::Throttled;
 use holdfast_types::Mono;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::desk::Desk;
 pub(crate) use again::failed;
+use board::{ALARM_AGAIN, Ask, MAX_ALARMS, Order, Parts};
 pub use board::{Alarmed, CommandError, Settings, Shown, Waits};
-use board::{Ask, Order, Parts};
 use drive::Driver;
 pub use forms::{By, Head, Meta};
 pub use sessions::{Link, MAX_GATEWAYS, Node, Sessions};
@@ -110,6 +112,7 @@ impl Rollouts {
             orders: watch::Sender::new(Arc::new(first)),
             waiting: Mutex::default(),
             alarms: Mutex::default(),
+            lines: Throttled::new(ALARM_AGAIN, MAX_ALARMS),
             changes: watch::Sender::new(0),
             phases: Mutex::default(),
             failed: AtomicU64::new(0),
@@ -295,7 +298,7 @@ impl Rollouts {
         truth.pending.iter().map(told).collect()
     }
 
-    /// Of the pending pins, those that are on no way: what they wait for, or why they do not go. Known where the driver is.
+    /// Of the pending pins, those that are on no way, or for which there is no room: what they wait for, or why they do not go. Known where the driver is.
     #[must_use]
     pub fn waiting(&self) -> Vec<Waits> {
         self.parts.waiting.lock().clone()

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use holdfast_config::ResourceKind;
 use holdfast_decide::rollout::{Command, Event};
-use holdfast_plane::{Orders, Pending, Want};
+use holdfast_plane::{Orders, Pending};
 use holdfast_telemetry::Clock;
 
 use super::again;
@@ -63,6 +63,7 @@ impl Driver {
         let revision = truth.head.revision.0;
         self.unplanned.retain(|_, (at, _)| *at == revision);
         wishes.plan.retain(|name| !self.unplanned.contains_key(name));
+        wishes.waiting.extend(self.without_room());
         self.show_waiting(wishes.waiting);
         self.plan(wishes.plan);
     }
@@ -199,12 +200,11 @@ impl Driver {
     /// What gateways are asked to do, if it is not what they were asked last.
     pub(super) fn publish(&self) {
         let running = || self.running.values();
-        let wants: BTreeSet<Want> = running().flat_map(Running::wanted).collect();
         let observe: BTreeSet<_> = running().flat_map(|r| r.sides().map(|side| &side.artifact)).collect();
         let told =
             |(name, wish): (&Arc<str>, &Pending)| Pending { words: self.words.get(name).cloned(), ..wish.clone() };
         let orders = Orders {
-            wants: wants.into_iter().collect(),
+            wants: self.wants().into(),
             prepare: running().filter_map(|r| r.prepare.clone()).collect(),
             shadow: running().flat_map(Running::shadowing).collect(),
             observe: observe.into_iter().cloned().collect(),

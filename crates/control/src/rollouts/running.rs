@@ -7,7 +7,7 @@ use holdfast_decide::rollout::{
     Artifact, Claims, Command, Event, GatewayView, PinFlip, Plan, PlanError, Proposal, Refusal, Report, ResumeError,
     Rollout, RolloutId, Saved, SavedSide, Stage,
 };
-use holdfast_plane::{Flip, Prepare, Shadowing, Want};
+use holdfast_plane::{Flip, Prepare, Shadowing};
 use holdfast_types::{ModelName, Mono, PoolName, ReplicaName, TenantId, Version};
 use tokio::sync::oneshot;
 
@@ -67,6 +67,10 @@ pub(super) struct Running {
     observing: bool,
     pairs: BTreeSet<Pair>,
     told: HashMap<Pair, Report>,
+    /// Why there is no load of something that is to be loaded, in a gateway's words.
+    pub(super) hints: BTreeMap<Pair, String>,
+    /// They have changed since that was last asked.
+    pub(super) hinted: bool,
     told_gateways: Option<(u64, Vec<GatewayView>)>,
     told_shadow: HashMap<usize, (u64, u64)>,
     told_unprepared: BTreeSet<(String, Proposal)>,
@@ -145,6 +149,8 @@ impl Running {
             observing: false,
             pairs: BTreeSet::new(),
             told: HashMap::new(),
+            hints: BTreeMap::new(),
+            hinted: false,
             told_gateways: None,
             told_shadow: HashMap::new(),
             told_unprepared: BTreeSet::new(),
@@ -261,7 +267,19 @@ impl Running {
         };
         for pair in &self.pairs {
             let Some(report) = reports.of_pair(&pair.0, &pair.1) else { continue };
-            let further = self.tries.further(pair, reports.failures_of(&pair.0, &pair.1));
+            let counted = reports.failures_of(&pair.0, &pair.1);
+            let hint = match &report {
+                Report::Failed { words, permanent: false } if counted.is_empty() => Some(words.clone()),
+                _ => None,
+            };
+            if self.hints.get(pair) != hint.as_ref() {
+                self.hinted = true;
+                match hint {
+                    Some(words) => _ = self.hints.insert(pair.clone(), words),
+                    None => _ = self.hints.remove(pair),
+                }
+            }
+            let further = self.tries.further(pair, counted);
             let due = self.echo.get(pair).is_some_and(|at| *at <= now);
             if due {
                 self.echo.remove(pair);
@@ -351,11 +369,8 @@ impl Running {
         self.prepare.take_if(|p| p.proposal == proposal);
     }
 
-    pub(super) fn wanted(&self) -> impl Iterator<Item = Want> {
-        self.wants
-            .iter()
-            .chain(&self.left)
-            .map(|(replica, artifact)| Want { replica: replica.clone(), artifact: artifact.clone() })
+    pub(super) fn wanted(&self) -> impl Iterator<Item = &Pair> {
+        self.wants.iter().chain(&self.left)
     }
 
     pub(super) fn shadowing(&self) -> impl Iterator<Item = Shadowing> {

@@ -134,7 +134,12 @@ impl Driver {
             Ask::Show { id, reply } => {
                 let shown = self.running.get(&id).and_then(|running| {
                     let options = running.saved.as_ref()?.options.clone();
-                    Some(Shown { meta: running.meta.clone(), options, progress: running.machine.progress() })
+                    let mut progress = running.machine.progress();
+                    for (ix, pin) in progress.pins.iter_mut().enumerate() {
+                        let both = self.room_for(running, ix).into_iter().chain(pin.words.take());
+                        pin.words = both.reduce(|room, failure| format!("{room}; {failure}"));
+                    }
+                    Some(Shown { meta: running.meta.clone(), options, progress })
                 });
                 let _ = reply.send(shown);
             }

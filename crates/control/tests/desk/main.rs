@@ -7,6 +7,7 @@ mod changes;
 mod files;
 mod past;
 mod troubles;
+#[path = "../common/unsteady.rs"]
 mod unsteady;
 
 macro_rules! contract {

@@ -11,12 +11,11 @@ use holdfast_testkit::wait::always;
 use holdfast_testkit::{TempDir, eventually};
 
 use crate::gateway::Gateways;
-use crate::kills::next;
+use crate::seeds::{all, next};
 use crate::support::*;
 
 const HOUR: u64 = 3_600_000;
 const SEEDS: u64 = 40;
-const AT_ONCE: u64 = 8;
 
 /// 10 %, 50 %, the whole.
 fn shares(first_ms: u64, second_ms: u64) -> RolloutOptions {
@@ -243,14 +242,6 @@ async fn killed(seed: u64) -> usize {
 
 #[test]
 fn a_canary_ends_once_wherever_its_driver_dies() {
-    let lane = |lane: u64| {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let seeds = (0..SEEDS).filter(|seed| seed % AT_ONCE == lane);
-        seeds.map(|seed| runtime.block_on(killed(seed))).sum::<usize>()
-    };
-    let within = std::thread::scope(|scope| {
-        let lanes: Vec<_> = (0..AT_ONCE).map(|number| scope.spawn(move || lane(number))).collect();
-        lanes.into_iter().map(|lane| lane.join().unwrap()).sum::<usize>()
-    });
+    let within: usize = all(SEEDS, killed);
     assert!(within > 10, "only {within} times a share was in force");
 }

@@ -21,8 +21,12 @@ pub type Pair = (ReplicaName, Artifact);
 #[derive(Default)]
 pub struct World {
     pub held: BTreeSet<Pair>,
-    /// Versions whose load fails, in these words.
+    /// Versions whose load fails, in these words: everywhere, or as `REPLICA/MODEL/VERSION`.
     pub failing: BTreeMap<String, String>,
+    /// How many versions a replica has room for.
+    pub room: Option<usize>,
+    /// What found no room.
+    roomless: BTreeSet<Pair>,
     pub down: BTreeSet<String>,
     /// Loads that were begun.
     pub loads: usize,
@@ -106,11 +110,13 @@ impl World {
     /// What pins and orders want is loaded; what no gateway wants is let go of.
     fn want(&mut self, name: &GatewayName, view: &View, snapshot: &Snapshot, tries: bool) {
         let mut wanted: BTreeSet<Pair> = pinned(snapshot).into_iter().collect();
-        wanted.extend(view.orders.wants.iter().map(|want| (want.replica.clone(), want.artifact.clone())));
+        let ordered = view.orders.wants.iter().map(|want| ((want.replica.clone(), want.artifact.clone()), want.place));
+        let places: BTreeMap<Pair, u32> = ordered.filter(|(pair, _)| !wanted.contains(pair)).collect();
+        wanted.extend(places.keys().cloned());
         for pair in &wanted {
-            let fails = self.failing.contains_key(pair.1.version.as_str());
+            let fails = self.words(pair).is_some();
             let up = !self.down.contains(pair.0.as_str());
-            if up && !fails && self.held.insert(pair.clone()) {
+            if up && !fails && self.makes_room(pair, &places) && self.held.insert(pair.clone()) {
                 self.loads += 1;
                 self.failures.remove(pair);
             }
@@ -124,6 +130,32 @@ impl World {
         let all: BTreeSet<&Pair> = self.wanted.values().flatten().collect();
         let gone: Vec<Pair> = self.held.iter().filter(|pair| !all.contains(pair)).cloned().collect();
         gone.iter().for_each(|pair| _ = self.held.remove(pair));
+    }
+
+    /// The words in which a load fails.
+    fn words(&self, (replica, artifact): &Pair) -> Option<&String> {
+        let version = artifact.version.as_str();
+        self.failing.get(version).or_else(|| self.failing.get(&format!("{replica}/{}/{version}", artifact.model)))
+    }
+
+    /// Whether there is room on the replica, if need be that of something with a higher place. What pins in force name has no place.
+    fn makes_room(&mut self, pair: &Pair, places: &BTreeMap<Pair, u32>) -> bool {
+        let here = |held: &&Pair| held.0 == pair.0;
+        let fits = self.room.is_none_or(|room| self.held.iter().filter(here).count() < room);
+        let own = places.get(pair).copied().unwrap_or_default();
+        let gives_way = |held: &&Pair| places.get(*held).is_some_and(|place| *place > own);
+        let victim = self.held.iter().filter(here).find(gives_way).cloned();
+        if fits || self.held.contains(pair) {
+            self.roomless.remove(pair);
+            return true;
+        }
+        if let Some(victim) = &victim {
+            self.held.remove(victim);
+            self.roomless.remove(pair);
+        } else {
+            self.roomless.insert(pair.clone());
+        }
+        victim.is_some()
     }
 
     fn starts_loads(&self, name: &GatewayName) -> bool {
@@ -179,8 +211,11 @@ impl World {
         if self.held.contains(&pair) {
             return Some((Report::Proven, 0));
         }
+        if self.roomless.contains(&pair) {
+            return Some((Report::Failed { words: "no room".to_owned(), permanent: false }, 0));
+        }
         let failures = *self.failures.get(&pair).filter(|_| self.starts_loads(name))?;
-        let words = self.failing.get(artifact.version.as_str()).cloned().unwrap_or_default();
+        let words = self.words(&pair).cloned().unwrap_or_default();
         Some((Report::Failed { words, permanent: false }, failures))
     }
 }

@@ -6,19 +6,10 @@ use holdfast_control::rollouts::Head;
 use holdfast_testkit::TempDir;
 
 use crate::gateway::Gateways;
+use crate::seeds::{all, next};
 use crate::support::*;
 
 const SEEDS: u64 = 200;
-const AT_ONCE: u64 = 8;
-
-/// The next number of a sequence (SplitMix64).
-pub fn next(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
 
 async fn one(seed: u64) -> usize {
     let (dir, mut random) = (TempDir::new(), seed);
@@ -57,14 +48,6 @@ async fn one(seed: u64) -> usize {
 
 #[test]
 fn every_roll_out_ends_once_wherever_its_driver_dies() {
-    let lane = |lane: u64| {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let seeds = (0..SEEDS).filter(|seed| seed % AT_ONCE == lane);
-        seeds.map(|seed| runtime.block_on(one(seed))).sum::<usize>()
-    };
-    let early = std::thread::scope(|scope| {
-        let lanes: Vec<_> = (0..AT_ONCE).map(|number| scope.spawn(move || lane(number))).collect();
-        lanes.into_iter().map(|lane| lane.join().unwrap()).sum::<usize>()
-    });
+    let early: usize = all(SEEDS, one);
     assert!(early > 100, "only {early} times something was still on its way");
 }

@@ -9,4 +9,8 @@ mod gateway;
 mod kills;
 mod leaders;
 mod many;
+mod rooms;
+mod seeds;
 mod support;
+#[path = "../common/unsteady.rs"]
+mod unsteady;

@@ -195,7 +195,10 @@ impl Rollout {
         if self.record.lanes[pin].stage.is_final() {
             return;
         }
-        let words = format!("another change has moved the pin to {}", at(view));
+        let words = match view.is_some_and(|pin| pin.version.is_some()) {
+            true => format!("another change has moved the pin to {}", at(view)),
+            false => "another change has taken the pin away".to_owned(),
+        };
         if !self.record.lanes[pin].active {
             self.fail(pin, words);
             return;

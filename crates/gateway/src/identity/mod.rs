@@ -5,6 +5,7 @@
 
 mod fetch;
 mod issuer;
+mod keys;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Weak};
@@ -14,13 +15,17 @@ use http::header::AUTHORIZATION;
 use parking_lot::Mutex;
 
 use holdfast_config::{Auth, Config, JwtIssuer};
+use holdfast_identity::api_key::MARK;
 use holdfast_identity::cache::Found;
 use holdfast_identity::{BadTokens, Cache, Compact, Digest, Proof, Reject, Subject, Why, claims};
 use holdfast_net::Tasks;
 use holdfast_telemetry::{Clock, Counter, Family, GatewayMetrics, Kind, Label, Sink};
 use holdfast_types::{Failure, FailureKind, Mono};
 
+use keys::BadKey;
+
 pub use issuer::Issuer;
+pub use keys::ApiKeys;
 
 /// The most addresses whose bad tokens are counted.
 const ADDRESSES: usize = 10_000;
@@ -45,7 +50,7 @@ impl Identities {
     /// What checks the tokens of this configuration. What is as it was keeps its keys and what it has verified.
     pub fn of(&self, config: &Config) -> Option<Arc<Identity>> {
         let mut current = self.current.lock();
-        let Some(auth) = config.auth.as_ref().filter(|auth| !auth.jwt.is_empty()) else {
+        let Some(auth) = config.auth.as_ref().filter(|auth| !auth.jwt.is_empty() || auth.keys) else {
             *current = None;
             return None;
         };
@@ -73,6 +78,8 @@ impl Identities {
 struct TokenMetrics {
     cached: Counter,
     verified: Counter,
+    key: Counter,
+    bad_key: Counter,
     absent: Counter,
     limited: Counter,
     stale: Counter,
@@ -106,6 +113,8 @@ impl TokenMetrics {
         Self {
             cached: tokens.get(["cached"]),
             verified: tokens.get(["verified"]),
+            key: tokens.get(["key"]),
+            bad_key: tokens.get(["bad_key"]),
             absent: tokens.get(["absent"]),
             limited: tokens.get(["limited"]),
             stale: tokens.get(["stale"]),
@@ -168,11 +177,15 @@ impl Identity {
         now: Mono,
         client: Option<&str>,
         may_wait: bool,
+        keys: Option<&ApiKeys>,
     ) -> Result<Arc<Subject>, Refused> {
         let token = bearer(fields).map_err(|words| {
             self.metrics.absent.inc();
             Failure::new(FailureKind::Unauthenticated, words)
         })?;
+        if token.starts_with(MARK.as_bytes()) {
+            return self.key(token, keys, now, client).map_err(Refused::Failed);
+        }
         let (digest, wall) = (Digest::of(token), Clock::wall_millis());
         let found = self.cache().map(|cache| cache.lock().find(&digest, now, wall));
         match found {
@@ -183,6 +196,44 @@ impl Identity {
             Some(Found::Stale) => Err(self.stale().into()),
             _ => self.verify(token, digest, (now, wall), client, may_wait),
         }
+    }
+
+    /// Whom an API key names. A bad one is cheaper to check than to count, and counts like a bad token.
+    fn key(
+        &self,
+        text: &[u8],
+        keys: Option<&ApiKeys>,
+        now: Mono,
+        client: Option<&str>,
+    ) -> Result<Arc<Subject>, Failure> {
+        let checked = keys.ok_or(BadKey::Unknown).and_then(|keys| keys.check(text, Clock::wall_millis()));
+        let bad = match checked {
+            Ok(subject) => {
+                self.metrics.key.inc();
+                return Ok(subject);
+            }
+            Err(bad) => bad,
+        };
+        if let Some(client) = address(client) {
+            self.admit(now, client)?;
+            self.bad.lock().bad(now, client);
+        }
+        self.metrics.bad_key.inc();
+        let words = match bad {
+            BadKey::Unknown => "there is no such key",
+            BadKey::Expired => "the key has expired",
+        };
+        Err(Failure::new(FailureKind::Unauthenticated, words))
+    }
+
+    /// Whether this address has not sent too much that proves nobody.
+    fn admit(&self, now: Mono, client: IpAddr) -> Result<(), Failure> {
+        let admitted = self.bad.lock().admit(now, client);
+        admitted.map_err(|wait| {
+            self.metrics.limited.inc();
+            let why = "too many tokens of this address prove nobody";
+            Failure::new(FailureKind::RateLimited, why).retry_in(wait)
+        })
     }
 
     fn cache(&self) -> Option<&Mutex<Cache>> {
@@ -198,14 +249,9 @@ impl Identity {
         client: Option<&str>,
         may_wait: bool,
     ) -> Result<Arc<Subject>, Refused> {
-        let client: Option<IpAddr> = client.and_then(|text| text.parse::<SocketAddr>().ok()).map(|peer| peer.ip());
+        let client = address(client);
         if let Some(client) = client {
-            let admitted = self.bad.lock().admit(now, client);
-            admitted.map_err(|wait| {
-                self.metrics.limited.inc();
-                let why = "too many tokens of this address prove nobody";
-                Failure::new(FailureKind::RateLimited, why).retry_in(wait)
-            })?;
+            self.admit(now, client)?;
         }
         match self.check(token, now, wall, may_wait) {
             Ok(proof) => {
@@ -256,6 +302,10 @@ impl Identity {
         };
         Ok(Proof { subject: Arc::new(subject), until, key })
     }
+}
+
+fn address(client: Option<&str>) -> Option<IpAddr> {
+    client?.parse::<SocketAddr>().ok().map(|peer| peer.ip())
 }
 
 /// What a check ends with.

@@ -48,14 +48,21 @@ pub(super) struct Gate {
     pub(super) what: What,
 }
 
-/// The limits of one scope for one endpoint, counts first: what is refused for being one too many has used up nothing.
-type Gates = SmallVec<[Gate; 3]>;
+/// The limits that a request at one endpoint comes under: its user's, then those of all; in each counts first, so that what is refused for being one too many
+/// has used up nothing.
+#[derive(Default)]
+struct Gates {
+    all: SmallVec<[Gate; 6]>,
+    /// How many of them are a user's.
+    users: usize,
+    /// Whether something has to be given back when a served request ends.
+    settles: bool,
+}
 
 /// A book with the limits that a route's requests come under.
 pub(super) struct Scoped {
     pub(super) book: Arc<Book>,
-    users: [Gates; 2],
-    all: [Gates; 2],
+    gates: [Gates; 2],
 }
 
 /// The limits of a tenant's requests for one model. Kept with the route.
@@ -74,12 +81,14 @@ pub struct Asking<'a> {
     pub now: Mono,
     /// At which endpoint.
     pub endpoint: LimitedEndpoint,
-    /// Who, if users are known here.
-    pub user: Option<&'a [u8]>,
+    /// Who, if users are known here ([`RouteLimits::who`]).
+    pub user: Option<u128>,
     /// Over which connection.
     pub on: &'a OnConnection,
     /// The bytes of its body, as far as they are known; the rest is settled.
     pub bytes: u64,
+    /// It has been offered before, and waited for the store.
+    pub again: bool,
 }
 
 /// What a request holds. Given back by [`RouteLimits::settle`].
@@ -106,42 +115,54 @@ pub struct Refusal {
     /// The limit's place in its book; of a connection's none.
     pub(super) at: Option<u16>,
     pub(super) user: Option<u128>,
+    /// It may pass in a moment: what is missing is ordered from the store.
+    pub soon: bool,
 }
 
 impl Scoped {
     fn new(book: Arc<Book>, terms: &Terms, model: &ModelName, scopes: [Option<Scope>; 2]) -> Self {
-        let gates = |scope: Option<Scope>, endpoint| -> Gates {
-            let gate = |what| {
-                let key = terms.key(scope?, what, model, endpoint)?;
-                Some(Gate { at: book.place(key)?, what })
-            };
-            [What::Running, What::Requests, What::Bytes].into_iter().filter_map(gate).collect()
-        };
-        let both = |scope| LimitedEndpoint::ALL.map(|endpoint| gates(scope, endpoint));
-        let [users, all] = scopes.map(both);
-        Self { book, users, all }
+        let gates = LimitedEndpoint::ALL.map(|endpoint| {
+            let mut gates = Gates::default();
+            for scope in scopes {
+                for what in [What::Running, What::Requests, What::Bytes] {
+                    let key = scope.and_then(|scope| terms.key(scope, what, model, endpoint));
+                    if let Some(at) = key.and_then(|key| book.place(key)) {
+                        gates.all.push(Gate { at, what });
+                        gates.users += usize::from(scope == Some(Scope::User));
+                        gates.settles |= what != What::Requests;
+                    }
+                }
+            }
+            gates
+        });
+        Self { book, gates }
     }
 
-    /// The gates of a request in order. A user's come first; whom nobody names has none.
-    fn gates(&self, endpoint: LimitedEndpoint, has_user: bool) -> impl Iterator<Item = (Gate, bool)> {
-        let at = endpoint as usize;
-        let of = |gates: &[Gates; 2], at: usize| gates.get(at).cloned().unwrap_or_default();
-        let users = if has_user { of(&self.users, at) } else { Gates::new() };
-        users.into_iter().map(|gate| (gate, true)).chain(of(&self.all, at).into_iter().map(|gate| (gate, false)))
+    fn gates(&self, endpoint: LimitedEndpoint) -> &Gates {
+        let [infer, metadata] = &self.gates;
+        if endpoint == LimitedEndpoint::Infer { infer } else { metadata }
+    }
+
+    /// The gates of a request in order. Whom nobody names has none of a user's.
+    fn of(&self, endpoint: LimitedEndpoint, has_user: bool) -> &[Gate] {
+        let gates = self.gates(endpoint);
+        let from = if has_user { 0 } else { gates.users };
+        gates.all.get(from..).unwrap_or_default()
     }
 
     fn wants(&self, endpoint: LimitedEndpoint, has_user: bool, bytes: u64) -> SmallVec<[Want; 6]> {
         let cost = |what| if what == What::Bytes { bytes } else { 1 };
-        self.gates(endpoint, has_user).map(|(gate, _)| Want { at: gate.at, cost: cost(gate.what) }).collect()
+        self.of(endpoint, has_user).iter().map(|gate| Want { at: gate.at, cost: cost(gate.what) }).collect()
     }
 
     fn take(&self, asking: &Asking<'_>, user: Option<u128>, scope: Scope) -> Result<(), Refusal> {
         let wants = self.wants(asking.endpoint, user.is_some(), asking.bytes);
-        let Err(short) = self.book.take(asking.now, user, &wants) else { return Ok(()) };
-        let (gate, is_users) = self.gates(asking.endpoint, user.is_some()).nth(short.want).unzip();
-        let scope = if is_users == Some(true) { Scope::User } else { scope };
+        let Err(short) = self.book.take(asking.now, user, &wants, asking.again) else { return Ok(()) };
+        let gate = self.of(asking.endpoint, user.is_some()).get(short.want);
+        let is_users = user.is_some() && short.want < self.gates(asking.endpoint).users;
+        let scope = if is_users { Scope::User } else { scope };
         let what = gate.map_or(What::Requests, |gate| gate.what);
-        Err(Refusal { scope, what, wait: short.wait, at: gate.map(|gate| gate.at), user })
+        Err(Refusal { scope, what, wait: short.wait, at: gate.map(|gate| gate.at), user, soon: short.soon })
     }
 }
 
@@ -166,7 +187,19 @@ impl RouteLimits {
     /// Whether it matters whose request it is.
     #[must_use]
     pub fn knows_users(&self) -> bool {
-        self.tenant.as_ref().is_some_and(|scoped| scoped.users.iter().any(|gates| !gates.is_empty()))
+        self.tenant.as_ref().is_some_and(|scoped| scoped.gates.iter().any(|gates| gates.users > 0))
+    }
+
+    /// Who a user is here: nobody, where there are no limits of users.
+    #[must_use]
+    pub fn who(&self, user: &[u8]) -> Option<u128> {
+        self.knows_users().then(|| xxh3_128_with_seed(user, self.salt))
+    }
+
+    /// Told whenever the store has answered for a limit of this scope.
+    #[must_use]
+    pub fn answered(&self, scope: Scope) -> Option<&tokio::sync::Notify> {
+        self.book(scope).map(Book::answered)
     }
 
     /// Admits a request, or says which scope refuses it. In shadow mode the tenant's limits refuse nothing; `would` is told what they would have.
@@ -174,7 +207,7 @@ impl RouteLimits {
     /// # Errors
     /// The first scope without room. Nothing is taken then.
     pub fn admit(&self, asking: &Asking<'_>, mut would: impl FnMut(Refusal)) -> Result<Taken, Refusal> {
-        let user = asking.user.filter(|_| self.knows_users()).map(|user| xxh3_128_with_seed(user, self.salt));
+        let user = asking.user;
         let mut taken = Taken {
             endpoint: asking.endpoint,
             user,
@@ -187,7 +220,8 @@ impl RouteLimits {
             match asking.on.take(asking.now, self.connection) {
                 Ok(()) => taken.connection = true,
                 Err(wait) => {
-                    let refusal = Refusal { scope: Scope::Connection, what: What::Requests, wait, at: None, user };
+                    let refusal =
+                        Refusal { scope: Scope::Connection, what: What::Requests, wait, at: None, user, soon: false };
                     self.refuse(refusal, &mut would)?;
                 }
             }
@@ -215,7 +249,8 @@ impl RouteLimits {
     }
 
     fn refuse(&self, refusal: Refusal, would: &mut impl FnMut(Refusal)) -> Result<(), Refusal> {
-        if !self.shadow {
+        // In shadow mode, too, what is ordered is waited for: else it would be counted as refused.
+        if !self.shadow || refusal.soon {
             return Err(refusal);
         }
         would(refusal);
@@ -239,9 +274,11 @@ impl RouteLimits {
             return;
         }
         for (scoped, user) in self.held(taken) {
-            let gates = scoped.gates(taken.endpoint, user.is_some());
+            if !scoped.gates(taken.endpoint).settles {
+                continue;
+            }
             let (mut back, mut more) = (SmallVec::<[Want; 6]>::new(), SmallVec::<[Want; 6]>::new());
-            for (gate, _) in gates {
+            for gate in scoped.of(taken.endpoint, user.is_some()) {
                 match gate.what {
                     What::Running => back.push(Want { at: gate.at, cost: 1 }),
                     What::Bytes if bytes < taken.bytes => back.push(Want { at: gate.at, cost: taken.bytes - bytes }),
@@ -276,12 +313,13 @@ impl RouteLimits {
     /// Every limit that a request at this endpoint comes under: book, place and key.
     pub(super) fn limits(&self, endpoint: LimitedEndpoint) -> Vec<(&Book, u16, Key)> {
         let scoped = self.tenant.iter().chain(&self.global);
-        let gates = scoped.flat_map(|scoped| scoped.gates(endpoint, true).map(|(gate, _)| (&*scoped.book, gate.at)));
+        let gates = scoped.flat_map(|scoped| scoped.of(endpoint, true).iter().map(|gate| (&*scoped.book, gate.at)));
         gates.filter_map(|(book, at)| Some((book, at, book.look(at, |key, _| key.clone())?))).collect()
     }
 
     /// Whether limits are only counted.
-    pub(super) fn is_shadow(&self) -> bool {
+    #[must_use]
+    pub fn is_shadow(&self) -> bool {
         self.shadow
     }
 }

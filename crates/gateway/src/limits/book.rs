@@ -4,15 +4,19 @@
 //! new table does not have allows everything.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 
 use holdfast_quota::bucket::{Metered, Purse, Wait};
 use holdfast_quota::caps::Running;
+use holdfast_quota::lease::Event;
 use holdfast_quota::limit::Allowance;
+use holdfast_quota::scopes::Scope;
 use holdfast_types::Mono;
 
+use super::shared::{Leased, Link};
 use super::terms::{Cap, Key, Terms, What};
 use super::users::{Room, Users};
 
@@ -20,6 +24,8 @@ use super::users::{Room, Users};
 pub(super) enum Use {
     /// One bucket.
     Rate(Metered),
+    /// A part of a bucket that gateways share.
+    Leased(Box<Leased>),
     /// A bucket for each user.
     RateByUser(Allowance, Users),
     /// A count.
@@ -43,12 +49,20 @@ pub(super) struct Short {
     /// The want, by its place in the list.
     pub(super) want: usize,
     pub(super) wait: Wait,
+    /// It may be met in a moment: what is missing is ordered.
+    pub(super) soon: bool,
 }
 
 /// See the module.
 pub struct Book {
+    me: Weak<Self>,
     inner: Mutex<Inner>,
     room: Arc<Room>,
+    link: Option<Arc<Link>>,
+    /// What keys of shared limits are called.
+    name: Box<str>,
+    /// Told when the store has answered.
+    answered: Notify,
 }
 
 #[derive(Default)]
@@ -59,24 +73,73 @@ pub(super) struct Inner {
 }
 
 impl Book {
-    pub(super) fn new(room: Arc<Room>) -> Self {
-        Self { inner: Mutex::default(), room }
+    pub(super) fn new(room: Arc<Room>, link: Option<Arc<Link>>, name: &str) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            me: me.clone(),
+            inner: Mutex::default(),
+            room,
+            link,
+            name: name.into(),
+            answered: Notify::new(),
+        })
     }
 
     /// Takes over what is allowed from now on.
     pub(super) fn follow(&self, terms: &Terms, now: Mono) {
         let mut inner = self.inner.lock();
         let now = inner.at(now);
-        for (key, used) in &mut inner.limits {
+        for (at, (key, used)) in inner.limits.iter_mut().enumerate() {
             let gone = if key.what == What::Running { Cap::AtOnce(None) } else { Cap::Rate(Allowance::Unlimited) };
             let cap = terms.caps.iter().find(|(known, _)| known == key).map_or(gone, |(_, cap)| *cap);
-            used.change(cap, now);
+            if !used.change(cap, now) {
+                *used = self.fresh(key, cap, at, now);
+            }
         }
         for (key, cap) in &terms.caps {
             if !inner.limits.iter().any(|(known, _)| known == key) {
-                inner.limits.push((key.clone(), Use::new(key, *cap, &self.room, now)));
+                let fresh = self.fresh(key, *cap, inner.limits.len(), now);
+                inner.limits.push((key.clone(), fresh));
             }
         }
+    }
+
+    fn fresh(&self, key: &Key, cap: Cap, at: usize, now: Mono) -> Use {
+        let leased = match (&self.link, cap) {
+            (Some(link), Cap::Rate(Allowance::Limited(limit))) if key.scope != Scope::User => {
+                let at = u16::try_from(at).unwrap_or(u16::MAX);
+                Leased::new(link, key.name(&self.name), at, &self.me, limit, now)
+            }
+            _ => None,
+        };
+        leased.map_or_else(|| Use::new(key, cap, &self.room, now), |leased| Use::Leased(Box::new(leased)))
+    }
+
+    /// The store has answered, or has not.
+    pub(super) fn told(&self, at: u16, now: Mono, event: Event) {
+        {
+            let mut inner = self.inner.lock();
+            let now = inner.at(now);
+            if let Some(Use::Leased(leased)) = inner.of(at) {
+                leased.apply(now, event);
+            }
+        }
+        self.answered.notify_waiters();
+    }
+
+    /// Time passes for a lease. Whether it is to be looked at again.
+    pub(super) fn tick(&self, at: u16, now: Mono) -> bool {
+        let mut inner = self.inner.lock();
+        let now = inner.at(now);
+        let Some(Use::Leased(leased)) = inner.of(at) else { return false };
+        if leased.holder.wakes_at().is_some_and(|wakes| wakes <= now) {
+            leased.apply(now, Event::Tick);
+        }
+        leased.holder.wakes_at().is_some()
+    }
+
+    /// Told whenever the store has answered for one of the limits.
+    pub(super) fn answered(&self) -> &Notify {
+        &self.answered
     }
 
     /// The place of a limit.
@@ -86,13 +149,18 @@ impl Book {
     }
 
     /// Takes all that is wanted, in order, or nothing.
-    pub(super) fn take(&self, now: Mono, user: Option<u128>, wants: &[Want]) -> Result<(), Short> {
+    pub(super) fn take(&self, now: Mono, user: Option<u128>, wants: &[Want], again: bool) -> Result<(), Short> {
         let mut inner = self.inner.lock();
         let now = inner.at(now);
         for (index, want) in wants.iter().enumerate() {
-            if let Err(wait) = inner.of(want.at).map_or(Ok(()), |used| used.take(now, user, want.cost)) {
+            let taken = match inner.of(want.at) {
+                None => Ok(()),
+                Some(Use::Leased(leased)) => leased.take(now, want.cost, again),
+                Some(used) => used.take(now, user, want.cost).map_err(|wait| (wait, false)),
+            };
+            if let Err((wait, soon)) = taken {
                 wants.iter().take(index).for_each(|want| inner.give_back(now, user, *want));
-                return Err(Short { want: index, wait });
+                return Err(Short { want: index, wait, soon });
             }
         }
         Ok(())
@@ -158,7 +226,7 @@ impl Inner {
 
 impl Use {
     fn new(key: &Key, cap: Cap, room: &Arc<Room>, now: Mono) -> Self {
-        let by_user = key.scope == holdfast_quota::scopes::Scope::User;
+        let by_user = key.scope == Scope::User;
         match cap {
             Cap::Rate(allowance) if by_user => Self::RateByUser(allowance, Users::new(room.clone())),
             Cap::Rate(allowance) => Self::Rate(Metered::new(allowance, now)),
@@ -168,8 +236,21 @@ impl Use {
     }
 
     /// Another limit; what is in use stays in use.
-    fn change(&mut self, cap: Cap, now: Mono) {
+    /// False: there has to be another one in its place.
+    fn change(&mut self, cap: Cap, now: Mono) -> bool {
         match (self, cap) {
+            (Self::Leased(leased), Cap::Rate(Allowance::Limited(to))) => {
+                if leased.limit() != to {
+                    leased.change(to, now);
+                }
+            }
+            (Self::Leased(_), _) => return false,
+            // It would be leased if it were new.
+            (Self::Rate(metered), Cap::Rate(Allowance::Limited(_)))
+                if !matches!(metered.allowance(), Allowance::Limited(_)) =>
+            {
+                return false;
+            }
             (Self::Rate(metered), Cap::Rate(to)) if metered.allowance() != to => metered.change(to, now),
             (Self::RateByUser(from, users), Cap::Rate(to)) if *from != to => {
                 match (*from, to) {
@@ -181,11 +262,13 @@ impl Use {
             (Self::AtOnce(most, _) | Self::AtOnceByUser(most, _), Cap::AtOnce(to)) => *most = to,
             _ => {}
         }
+        true
     }
 
     fn take(&mut self, now: Mono, user: Option<u128>, cost: u64) -> Result<(), Wait> {
         match self {
             Self::Rate(metered) => metered.take(now, cost),
+            Self::Leased(leased) => leased.take(now, cost, false).map_err(|(wait, _)| wait),
             Self::RateByUser(Allowance::Unlimited, _) => Ok(()),
             Self::RateByUser(Allowance::Nothing, _) => {
                 if cost == 0 {
@@ -213,6 +296,7 @@ impl Use {
     fn give_back(&mut self, now: Mono, user: Option<u128>, tokens: u64) {
         match self {
             Self::Rate(metered) => metered.give_back(now, tokens),
+            Self::Leased(leased) => leased.holder.give_back(now, tokens),
             Self::RateByUser(Allowance::Limited(limit), users) => {
                 if let Some(user) = user {
                     users.give_back(*limit, now, user, tokens);
@@ -235,6 +319,7 @@ impl Use {
     fn charge(&mut self, now: Mono, user: Option<u128>, cost: u64) {
         match self {
             Self::Rate(metered) => metered.charge(now, cost),
+            Self::Leased(leased) => leased.holder.charge(now, cost),
             Self::RateByUser(Allowance::Limited(limit), users) => {
                 if let Some(user) = user {
                     users.charge(*limit, now, user, cost);

@@ -5,6 +5,7 @@
 //! | `terms` | from a configuration to what is allowed, tenant by tenant |
 //! | `book` | what one tenant and its users have used, under one short lock |
 //! | `users` | the buckets of users, in bounded memory |
+//! | `shared` | limits that gateways share, and the way to their store |
 //! | `admit` | one request at all scopes, all or nothing, and what it gives back when it ends |
 //! | `attempts` | connections that addresses open |
 //! | `told` | what a client that is refused is told |
@@ -18,6 +19,7 @@ mod admit;
 mod attempts;
 mod book;
 mod measured;
+mod shared;
 mod show;
 mod terms;
 #[cfg(test)]
@@ -37,6 +39,7 @@ use holdfast_types::{ModelName, TenantId};
 pub use admit::{Asking, Refusal, RouteLimits, Taken};
 pub use attempts::AddressAttempts;
 pub use measured::Measured;
+pub use shared::Link;
 pub use show::{explained, listed};
 pub use terms::{What, allowance};
 pub use told::tell;
@@ -59,21 +62,35 @@ pub struct Kept {
     global: Arc<Book>,
     room: Arc<Room>,
     salt: u64,
+    link: Option<Arc<Link>>,
 }
 
 impl Default for Kept {
     fn default() -> Self {
-        let room = Arc::new(Room::default());
-        Self {
-            books: Mutex::default(),
-            global: Arc::new(Book::new(room.clone())),
-            room,
-            salt: crate::random::Random::new().next(),
-        }
+        Self::new(None)
     }
 }
 
 impl Kept {
+    /// Nothing was used. With a link, limits of tenants and of all together are shared over it.
+    #[must_use]
+    pub fn new(link: Option<Arc<Link>>) -> Self {
+        let room = Arc::new(Room::default());
+        Self {
+            books: Mutex::default(),
+            global: Book::new(room.clone(), link.clone(), ""),
+            room,
+            salt: crate::random::Random::new().next(),
+            link,
+        }
+    }
+
+    /// The way to the store of shared limits.
+    #[must_use]
+    pub fn link(&self) -> Option<&Arc<Link>> {
+        self.link.as_ref()
+    }
+
     /// What is allowed from now on. What was used stays used.
     pub fn table(self: &Arc<Self>, config: &Config) -> LimitTable {
         let tenants = terms::of_tenants(config);
@@ -95,9 +112,9 @@ impl Kept {
     fn book(&self, tenant: &TenantId, terms: &Terms) -> Arc<Book> {
         let mut books = self.books.lock();
         let book = books.entry(tenant.clone()).or_insert_with(|| {
-            let book = Book::new(self.room.clone());
+            let book = Book::new(self.room.clone(), self.link.clone(), tenant.as_str());
             book.follow(terms, Clock::now());
-            Arc::new(book)
+            book
         });
         book.clone()
     }

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use holdfast_config::LimitedEndpoint;
+use holdfast_quota::lease::{over_admission_bound, over_admission_bound_alone};
 use holdfast_quota::limit::Allowance;
 use holdfast_telemetry::Clock;
 use holdfast_types::{Mono, TenantId};
@@ -25,7 +26,14 @@ pub fn listed(table: &LimitTable, of: Option<&str>, after: Option<&str>, most: u
     let rows: Vec<Value> =
         shown.iter().filter_map(|name| Some(tenant(table, name, table.tenants.get(*name)?, now))).collect();
     let global = table.global.as_ref().map(|terms| limits(terms, Some(&table.kept.global), now)).unwrap_or_default();
-    json!({ "tenants": rows, "global": global, "next": next })
+    let store = table.kept.link().map(|link| {
+        let state = link.state();
+        json!({
+            "up": state.up, "gateways": state.gateways, "calls": state.calls, "failures": state.failures, "connects": state.connects,
+            "admitted_alone": link.admitted_alone(),
+        })
+    });
+    json!({ "tenants": rows, "global": global, "next": next, "store": store })
 }
 
 fn tenant(table: &LimitTable, name: &TenantId, terms: &Terms, now: Mono) -> Value {
@@ -98,6 +106,17 @@ fn told(key: &Key, used: &Use, now: Mono) -> Value {
         Use::Rate(metered) => {
             rate(&mut row, metered.allowance());
             row["available"] = metered.available(now).into();
+        }
+        Use::Leased(leased) => {
+            let (limit, gateways) = (leased.limit(), leased.gateways());
+            rate(&mut row, Allowance::Limited(limit));
+            let (per_second, sharing) = (limit.rate.whole_per_second(), leased.holder.terms().sharing);
+            let bound = if leased.holder.is_alone() { over_admission_bound_alone } else { over_admission_bound };
+            row["over_admission_bound"] = bound(per_second, gateways, sharing).into();
+            row["shared"] = json!({
+                "held": leased.holder.held(), "chunk": leased.holder.chunk(), "gateways": gateways,
+                "alone": leased.holder.is_alone(),
+            });
         }
         Use::RateByUser(allowance, users) => {
             rate(&mut row, *allowance);

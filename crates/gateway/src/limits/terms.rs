@@ -35,6 +35,18 @@ pub struct Key {
     pub source: Source,
 }
 
+impl Key {
+    /// What the limit is called in a store that gateways share.
+    pub fn name(&self, tenant: &str) -> String {
+        let source = match &self.source {
+            Source::Plan => String::new(),
+            Source::Model(model) => format!(":model:{model}"),
+            Source::Endpoint(endpoint) => format!(":endpoint:{}", endpoint.as_str()),
+        };
+        format!("{}:{tenant}:{}{source}", self.scope.as_str(), self.what.as_str())
+    }
+}
+
 /// What is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum What {

@@ -56,14 +56,16 @@ impl World {
     }
 
     fn ask(&self, tenant: &str, user: &str, bytes: u64) -> Result<Taken, Refusal> {
+        let route = self.route(tenant, "m").unwrap();
         let asking = Asking {
             now: self.now,
             endpoint: LimitedEndpoint::Infer,
-            user: Some(user.as_bytes()),
+            user: route.who(user.as_bytes()),
             on: &self.on,
             bytes,
+            again: false,
         };
-        self.route(tenant, "m").unwrap().admit(&asking, |_| {})
+        route.admit(&asking, |_| {})
     }
 
     fn end(&self, tenant: &str, taken: &Taken, dispatched: bool, bytes: u64) {
@@ -205,8 +207,9 @@ fn exceptions_have_buckets_of_their_own_and_leave_the_rest_to_the_plan() {
          endpoints: { metadata: { tenant: { requests: unlimited } } }",
     ));
     let ask = |model: &str, endpoint| {
-        let asking = Asking { now: world.now, endpoint, user: Some(b"u"), on: &world.on, bytes: 0 };
-        world.route("a", model).unwrap().admit(&asking, |_| {})
+        let route = world.route("a", model).unwrap();
+        let user = route.who(b"u");
+        route.admit(&Asking { now: world.now, endpoint, user, on: &world.on, bytes: 0, again: false }, |_| {})
     };
     assert!(ask("n", LimitedEndpoint::Infer).is_ok());
     assert_eq!(over(ask("n", LimitedEndpoint::Infer)), (Scope::Tenant, What::Requests));
@@ -246,7 +249,14 @@ fn shadow_counts_what_it_would_refuse_and_refuses_nothing() {
     let world = World::new(&plan("mode: shadow, tenant: { requests: 1/h, burst: 2 }"));
     let mut would = 0;
     for _ in 0..10 {
-        let asking = Asking { now: world.now, endpoint: LimitedEndpoint::Infer, user: None, on: &world.on, bytes: 0 };
+        let asking = Asking {
+            now: world.now,
+            endpoint: LimitedEndpoint::Infer,
+            user: None,
+            on: &world.on,
+            bytes: 0,
+            again: false,
+        };
         let taken = world.route("a", "m").unwrap().admit(&asking, |_| would += 1).expect("it passes");
         world.end("a", &taken, true, 0);
     }

@@ -79,6 +79,7 @@ impl Refusal {
         }
         let found = limits.book(self.scope)?.look(self.at?, |_, used| match used {
             Use::Rate(metered) => limited(metered.allowance()),
+            Use::Leased(leased) => Some(leased.limit()),
             Use::RateByUser(allowance, _) => limited(*allowance),
             Use::AtOnce(..) | Use::AtOnceByUser(..) => None,
         });
@@ -96,6 +97,8 @@ impl Refusal {
         let found = limits.book(self.scope)?.look(self.at?, |_, used| match used {
             Use::Rate(metered) => limited(metered.allowance())
                 .map(|limit| over_time(limit, metered.available(now).unwrap_or(0), self.what)),
+            // What other gateways hold is not known here.
+            Use::Leased(leased) => Some(over_time(leased.limit(), leased.holder.held(), self.what)),
             Use::RateByUser(allowance, users) => {
                 let limit = limited(*allowance)?;
                 let left = self.user.map_or(0, |user| users.available(limit, now, user));

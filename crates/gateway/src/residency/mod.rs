@@ -3,7 +3,9 @@
 //! Flags on cells and answers to waiting requests are set while the lock is held, so that their order is the machine's order; everything that
 //! takes time (a load, a verification, an unload) is a task that answers with an event.
 
+mod afar;
 mod alarms;
+mod company;
 mod denial;
 mod poll;
 mod quarantine;
@@ -12,7 +14,7 @@ mod verify;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -31,6 +33,8 @@ use holdfast_types::{Mono, Version};
 use crate::fleet::{Fleet, FleetChange, OnDrained, Pool, Replica, VersionFacts, loads_on_request};
 
 pub use alarms::{AlarmRecord, Alarms};
+pub(crate) use company::SeatNumbers;
+pub use company::{Afar, Call, Company, Others};
 pub(crate) use server::words;
 
 /// See the module.
@@ -46,6 +50,8 @@ pub struct Driver {
     /// Told whenever a version is shown or hidden somewhere, or a replica comes or goes.
     changed: Notify,
     metrics: Arc<GatewayMetrics>,
+    /// Where it is one of several.
+    company: OnceLock<Arc<Company>>,
     tasks: Tasks,
     me: Weak<Self>,
 }
@@ -88,6 +94,7 @@ impl Driver {
                 tick: Notify::new(),
                 changed: Notify::new(),
                 metrics,
+                company: OnceLock::new(),
                 tasks,
                 me: me.clone(),
             }
@@ -167,6 +174,13 @@ impl Driver {
     /// # Cancel safety
     /// Cancel safe: the machine forgets the waiter; a load that has begun goes on.
     pub async fn want(&self, version: VersionIx, candidates: Vec<ReplicaIx>, deadline: Mono) -> Option<Outcome> {
+        match self.company.get().filter(|company| !company.is_alone()) {
+            None => self.want_here(version, candidates, deadline).await,
+            Some(company) => Box::pin(self.want_of_all(company, version, candidates, deadline)).await,
+        }
+    }
+
+    async fn want_here(&self, version: VersionIx, candidates: Vec<ReplicaIx>, deadline: Mono) -> Option<Outcome> {
         let waiter = WaiterId(self.next_waiter.fetch_add(1, Relaxed));
         let (send, receive) = oneshot::channel();
         self.state.lock().waiters.insert(waiter, send);
@@ -247,6 +261,7 @@ impl Driver {
         events.extend(change.reprove.iter().map(|replica| Event::ObservationLost { replica: *replica }));
         self.quarantines.inherit(&change);
         self.apply_all(events);
+        self.own_again();
         change.reprove.iter().for_each(|replica| self.quarantines.hasten(*replica));
         change.reprove.iter().for_each(|replica| self.refresh(*replica));
         change

@@ -156,7 +156,9 @@ impl Driver {
                     continue;
                 }
             }
-            if facts.golden.is_empty() && pool.config.residency == Residency::Repository {
+            // On a server that another gateway unloads from, a proof has to do.
+            let renews = pool.config.residency == Residency::Repository && self.may_act(replica.ix);
+            if facts.golden.is_empty() && renews {
                 self.quarantine_asked(replica.ix, version, false);
                 self.apply(Event::Renew { replica: replica.ix, version });
                 continue;
@@ -172,6 +174,11 @@ impl Driver {
     /// do, and so does what no version is called: it takes room, as far as its size is known.
     async fn ask_index(&self, pool: &Pool, replica: &Replica, timeout: Duration) -> Result<Seen, CallError> {
         let server::Index { ready, loading: names } = server::index(&replica.probe, timeout).await?;
+        if !names.is_empty()
+            && let Some(company) = self.company.get()
+        {
+            company.tells_of_loads(&pool.name);
+        }
         let retired = self.fleet.retired(&pool.name);
         let live = ready.iter().flat_map(|(name, version)| pool.matching(name, version));
         let leaving = retired.iter().filter(|v| ready.iter().any(|(name, version)| v.is_called(name, version)));

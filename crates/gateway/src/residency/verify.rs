@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use holdfast_config::Digest;
 use holdfast_net::Fetch;
-use holdfast_placement::residency::{Event, Op, Proof, ReplicaIx, VersionIx};
+use holdfast_placement::residency::{Event, LoadError, Op, Proof, ReplicaIx, VersionIx};
 use holdfast_telemetry::Clock;
 use holdfast_types::Mono;
 
@@ -24,6 +24,11 @@ impl Driver {
         let Some(facts) = self.fleet.version(version) else { return };
         self.tasks.spawn(async move {
             let begun = Clock::now();
+            if !me.may_act(replica) {
+                let error = LoadError { text: "another gateway loads on this server now".to_owned(), permanent: false };
+                return me.apply(Event::LoadDone { op, result: Err(error) });
+            }
+            me.see_if_it_tells(&target);
             // For as long as it takes: a load that nobody waits for any more is still a load.
             let mut result = server::load(&target.fetch, &facts.upstream_model).await;
             if result.is_ok() {
@@ -39,8 +44,13 @@ impl Driver {
     pub(super) fn start_unload(&self, op: Op, replica: ReplicaIx, version: VersionIx, deadline: Mono) {
         let (Some(me), Some(target)) = (self.arc(), self.fleet.replica(replica)) else { return };
         let Some(facts) = self.fleet.version(version) else { return };
-        self.metrics.evictions.get([target.pool.as_str()]).inc();
         self.tasks.spawn(async move {
+            let within = deadline.since(Clock::now());
+            if !me.others_let_go(version, replica, within).await || !me.may_act(replica) {
+                let why = "another gateway uses it, or unloads here now".to_owned();
+                return me.apply(Event::UnloadDone { op, result: Err(why) });
+            }
+            me.metrics.evictions.get([target.pool.as_str()]).inc();
             let result = server::unload(&target.fetch, &facts.upstream_model, deadline.since(Clock::now())).await;
             me.apply(Event::UnloadDone { op, result: result.map_err(|e| e.to_string()) });
         });

@@ -6,11 +6,13 @@ use http::HeaderMap;
 
 use holdfast_codec::oip::ModelOp;
 use holdfast_config::LimitedEndpoint;
+use holdfast_quota::scopes::Scope;
+use holdfast_telemetry::Clock;
 use holdfast_types::Failure;
 
 use super::identify;
 use crate::exchange::Exchange;
-use crate::limits::{self, Asking, Refusal};
+use crate::limits::{self, Asking, Refusal, RouteLimits, Taken};
 use crate::settings::Settings;
 
 /// Takes what the request needs of its limits. `declared` is the length of its body, if it says one.
@@ -41,24 +43,61 @@ fn admit_limited(
     let Some(state) = exchange.resolution.as_ref().map(|resolution| resolution.state.clone()) else { return Ok(()) };
     let Some(limits) = &state.limits else { return Ok(()) };
     let user = if limits.knows_users() { identify::user(fields, settings, exchange.subject.as_deref())? } else { None };
+    let user = user.and_then(|user| limits.who(user));
     let Some(on) = exchange.on_connection.kept() else { return Ok(()) };
     let endpoint = if op == ModelOp::Infer { LimitedEndpoint::Infer } else { LimitedEndpoint::Metadata };
     // A body that does not say its length is taken for as long as one that is kept whole may be, and settled.
     let bytes = declared.unwrap_or(settings.buffer as u64);
-    let asking = Asking { now: exchange.begun, endpoint, user, on, bytes };
+    let asking = Asking { now: exchange.begun, endpoint, user, on, bytes, again: false };
+    let (admitted, would) = ask(limits, &asking);
+    if let Err(refusal) = &admitted
+        && refusal.soon
+    {
+        exchange.ordered = Some(Box::new(Ordered { endpoint, user, bytes, scope: refusal.scope }));
+        return Ok(());
+    }
+    end(exchange, limits, admitted, would)
+}
+
+/// What a request that waits for the store asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Ordered {
+    endpoint: LimitedEndpoint,
+    user: Option<u128>,
+    bytes: u64,
+    scope: Scope,
+}
+
+type Asked = (Result<Taken, Refusal>, Option<Refusal>);
+
+fn ask(limits: &RouteLimits, asking: &Asking<'_>) -> Asked {
+    let mut would = None;
+    let admitted = limits.admit(asking, |refusal| would = Some(refusal));
+    (admitted, would)
+}
+
+fn end(
+    exchange: &mut Exchange,
+    limits: &RouteLimits,
+    admitted: Result<Taken, Refusal>,
+    would: Option<Refusal>,
+) -> Result<(), Failure> {
     let counter = &exchange.gateway().metrics.limited;
     let count = |refusal: &Refusal, mode| counter.get([refusal.scope.as_str(), refusal.what.as_str(), mode]).inc();
-    let mut would = None;
-    let admitted = limits.admit(&asking, |refusal| {
-        count(&refusal, "shadow");
-        would = Some(refusal);
-    });
+    // The store did not answer in time: in shadow mode that is counted, and refuses nobody.
+    if let Err(refusal) = &admitted
+        && refusal.soon
+        && refusal.scope != Scope::Global
+        && limits.is_shadow()
+    {
+        count(refusal, "shadow");
+        let over = (refusal.scope, refusal.what);
+        exchange.note(|journal| journal.admitted(true, Some(over)));
+        return Ok(());
+    }
     let refused = match &admitted {
-        Ok(_) => would,
-        Err(refusal) => {
-            count(refusal, "refused");
-            Some(*refusal)
-        }
+        Ok(_) => would.inspect(|refusal| count(refusal, "shadow")),
+        Err(refusal) => Some(*refusal).inspect(|refusal| count(refusal, "refused")),
     };
     exchange.note(|journal| journal.admitted(admitted.is_ok(), refused.map(|refusal| (refusal.scope, refusal.what))));
     match admitted {
@@ -69,6 +108,46 @@ fn admit_limited(
         Err(refusal) => {
             exchange.limited = Some(Box::new(refusal));
             Err(refusal.failure(limits))
+        }
+    }
+}
+
+/// Waits some milliseconds for what is ordered from the store of shared limits.
+///
+/// # Errors
+/// As [`admit`].
+///
+/// # Cancel safety
+/// Nothing is taken before it returns.
+#[cold]
+pub async fn wait_for_order(exchange: &mut Exchange, ordered: Ordered) -> Result<(), Failure> {
+    let Some(state) = exchange.resolution.as_ref().map(|resolution| resolution.state.clone()) else { return Ok(()) };
+    let Some(limits) = &state.limits else { return Ok(()) };
+    let patience = exchange.gateway().tables.limits.link().map(|link| link.patience()).unwrap_or_default();
+    let until = tokio::time::Instant::now() + patience;
+    let Ordered { endpoint, user, bytes, mut scope } = ordered;
+    let begun = Clock::now();
+    loop {
+        let Some(answered) = limits.answered(scope) else { return Ok(()) };
+        let mut answered = std::pin::pin!(answered.notified());
+        // From here on no answer is missed.
+        answered.as_mut().enable();
+        let now = Clock::now();
+        let asked = exchange.on_connection.kept().map(|on| {
+            let asking = Asking { now, endpoint, user, on, bytes, again: true };
+            ask(limits, &asking)
+        });
+        let Some((admitted, would)) = asked else { return Ok(()) };
+        match &admitted {
+            Err(refusal) if refusal.soon => scope = refusal.scope,
+            _ => {
+                exchange.wait += now.since(begun);
+                return end(exchange, limits, admitted, would);
+            }
+        }
+        if tokio::time::timeout_at(until, answered).await.is_err() {
+            exchange.wait += Clock::now().since(begun);
+            return end(exchange, limits, admitted, would);
         }
     }
 }

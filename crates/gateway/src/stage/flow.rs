@@ -322,6 +322,9 @@ fn kept(call: Call, received: send::Received) -> Response<AnswerBody> {
 }
 
 async fn served(call: &mut Call, worker: &Worker) -> Result<send::Received, Failure> {
+    if let Some(ordered) = call.exchange.ordered.take() {
+        Box::pin(admit::wait_for_order(&mut call.exchange, *ordered)).await?;
+    }
     if let Some(body) = call.body.take() {
         call.payload = payload::read(body, &call.settings, Clock::instant(call.deadline)).await?;
     }

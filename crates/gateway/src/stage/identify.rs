@@ -43,7 +43,10 @@ pub fn identify<'h>(
 ) -> Result<Who<'h>, Refused> {
     match &settings.identity {
         None => Ok(Who::Named(trusted(headers, settings)?)),
-        Some(identity) => identity.identify(headers, exchange.begun, exchange.client(), may_wait).map(Who::Proved),
+        Some(identity) => {
+            let (begun, client, keys) = (exchange.begun, exchange.client(), settings.keys.as_deref());
+            identity.identify(headers, begun, client, may_wait, keys).map(Who::Proved)
+        }
     }
 }
 

@@ -16,6 +16,9 @@ impl Tables {
     /// Runs until a drain begins. What was told last stays in force when the control plane is gone.
     pub fn run(self: &Arc<Self>, mut control: ControlEnd, drain: Drain, tasks: &Tasks) {
         let me = self.clone();
+        if let Some(link) = self.limits.link() {
+            tasks.spawn(link.clone().run());
+        }
         tasks.spawn(async move {
             let name = control.status.borrow().gateway.clone();
             let mut in_service = me.in_service();

@@ -98,7 +98,8 @@ impl Tables {
             Some(State::Unproven | State::Verifying | State::Held) => return Some((Report::Loaded, failures)),
             _ => {}
         }
-        let missing = missing.filter(|m| m.failures > 0)?;
+        // Without a failure it is no try of anybody's: it says what the load waits for.
+        let missing = missing.filter(|m| m.failures > 0 || (held.is_none() && !m.why.is_empty()))?;
         Some((Report::Failed { words: bounded(&missing.why), permanent: false }, failures))
     }
 

@@ -20,7 +20,7 @@ use super::local::{ConfigStatus, Failed, Offers};
 use super::revision::Revisions;
 use super::{Table, handover, wanted};
 use crate::identity::Identities;
-use crate::limits::Kept;
+use crate::limits::{Kept, Link};
 use crate::residency::Driver;
 use crate::shadow::{ShadowReport, Shadows};
 
@@ -83,7 +83,7 @@ impl Tables {
         let offers = Offers::new(&config);
         let revisions = Revisions::default();
         let identities = Identities::new(driver.tasks().clone(), &metrics);
-        let limits = Arc::new(Kept::default());
+        let limits = Arc::new(Kept::new(Link::new(&config)));
         let (table, _) =
             build::whole((&driver, &limits), config, view.table.clone(), &Versions::new(), &revisions, &identities)?;
         let state = State {

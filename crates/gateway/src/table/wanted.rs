@@ -94,13 +94,14 @@ impl Wanted {
 fn turn(want: &Want, orders: &Orders) -> Turn {
     let (model, version) = (&want.artifact.model, &want.artifact.version);
     let is_coming = orders.pending.iter().any(|pin| pin.model == *model && pin.to == *version);
-    if is_coming { Turn::Coming } else { Turn::Retained }
+    if is_coming { Turn::Coming(want.place) } else { Turn::Retained }
 }
 
 /// What the control plane has not wanted so far is tried at once, whatever has failed before: a roll-out begins, or somebody asks again.
 pub(super) fn afresh(driver: &Driver, table: &Table, before: &Orders, now: &Orders) {
-    let known: BTreeSet<&Want> = before.wants.iter().collect();
-    let new = now.wants.iter().filter(|want| !known.contains(want));
+    let place = |want: &Want| (want.replica.clone(), want.artifact.clone());
+    let known: BTreeSet<_> = before.wants.iter().map(place).collect();
+    let new = now.wants.iter().filter(|want| !known.contains(&place(want)));
     let events: Vec<Event> = new
         .filter_map(|want| numbers(table, want))
         .map(|(replica, version)| Event::Afresh { replica, version })

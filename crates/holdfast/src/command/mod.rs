@@ -10,6 +10,7 @@ mod demo;
 mod explain;
 mod export;
 mod fetch_backup;
+mod key;
 mod limits;
 mod man;
 mod model_server;
@@ -107,6 +108,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
             change::set_pin(&tenant, &model, &version, &how)
         }
         Command::Pin { what: PinCommand::Remove { tenant, model, how } } => change::remove_pin(&tenant, &model, &how),
+        Command::Key { what } => key::run(&what),
         Command::Rollout { what } => rollout::run(&what),
         Command::Node { what: NodeCommand::List(args) } => rollout::nodes(&args),
         Command::Backup(args) => backup::backup(&args),

@@ -110,11 +110,14 @@ async fn drive(path: PathBuf, watch: Watch, read: Read, parts: Parts) -> Result<
         access_to_admin: roles::access(&door),
         also: planes.also(&door, &state),
         store: planes.probe(),
+        company: planes.company(),
         ready: Box::new(ready),
     };
+    let (at_end, mut ended) = tokio::sync::oneshot::channel();
     let serving = serve(options, stop, move |gateway, tasks| {
         let (desk, keeper) = (planes.desk(), planes.keeper());
-        planes.run(tasks);
+        // Nobody has gone: it is taken when the gateway has stopped.
+        let _ = at_end.send(planes.run(&gateway, tasks));
         let reload = Reload { path, watch, role, desk, keeper, gateway: gateway.clone() };
         tasks.spawn(reload.run(hangup));
         let alarms = gateway.clone();
@@ -123,7 +126,12 @@ async fn drive(path: PathBuf, watch: Watch, read: Read, parts: Parts) -> Result<
         tasks.spawn(reopen_log(gateway, reopen));
     });
     tokio::select! {
-        stopped = serving => stopped.map_err(|e| Failure::failed(e.to_string())),
+        stopped = serving => {
+            if let Ok(Some(leaving)) = ended.try_recv() {
+                leaving.leave().await;
+            }
+            stopped.map_err(|e| Failure::failed(e.to_string()))
+        }
         () = at_once => Err(Failure::failed("stopped at once: told so twice")),
     }
 }

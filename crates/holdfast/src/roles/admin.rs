@@ -7,6 +7,7 @@ use http::{Extensions, HeaderMap, Method, StatusCode};
 
 use holdfast_control::api::{Api, Caller, Door, Driven, Problem, Role};
 use holdfast_control::backup::Backups;
+use holdfast_control::seats::Seats;
 use holdfast_gateway::{Access, Also, Answer, not_allowed, problem};
 use holdfast_net::tls::Peer;
 use holdfast_telemetry::Clock;
@@ -34,9 +35,9 @@ fn caller(door: &Door, fields: &HeaderMap, with: &Extensions) -> Result<Caller, 
 }
 
 /// The resources of a control plane in this process.
-pub fn resources(door: &Arc<Door>, both: &Both, state: &Path) -> Also {
+pub fn resources(door: &Arc<Door>, both: &Both, seats: Option<Arc<Seats>>, state: &Path) -> Also {
     let backups = both.backups(state);
-    let fleet = Driven::new(both.rollouts.clone(), both.sessions.clone());
+    let fleet = Driven::new(both.rollouts.clone(), both.sessions.clone()).seated(seats);
     let (door, api) = (door.clone(), Arc::new(Api::new(both.desk.clone(), Arc::new(fleet))));
     Arc::new(move |request| {
         let (door, api, backups) = (door.clone(), api.clone(), backups.clone());

@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use holdfast_config::Frame;
 use holdfast_control::desk::Desk;
 use holdfast_control::rollouts::{Sessions, Standing};
+use holdfast_control::seats::Seats;
 use holdfast_gateway::Also;
 use holdfast_store::Store;
 use holdfast_telemetry::{Gauge, Registry};
@@ -25,6 +26,7 @@ pub struct Board {
     /// Why the store gives no answer; empty while it does.
     trouble: watch::Sender<Arc<str>>,
     open: OnceLock<Open>,
+    seats: OnceLock<Arc<Seats>>,
     registry: Registry,
     gateways: Gauge,
 }
@@ -43,7 +45,7 @@ impl Board {
         let registry = Registry::new(SERIES);
         let gateways = registry.gauge("holdfast_control_gateways", "Gateways that are linked to this control plane.");
         let trouble = watch::Sender::new("the store has not been reached yet".into());
-        Arc::new(Self { trouble, open: OnceLock::new(), registry, gateways })
+        Arc::new(Self { trouble, open: OnceLock::new(), seats: OnceLock::new(), registry, gateways })
     }
 
     /// The metrics of this process.
@@ -63,6 +65,12 @@ impl Board {
         // It is opened once.
         let _ = self.open.set(Open { desk, sessions, standing, also });
         self.trouble.send_replace("".into());
+    }
+
+    /// Who of the gateways loads where.
+    pub fn seats(&self, seats: Arc<Seats>) {
+        // It is told once.
+        let _ = self.seats.set(seats);
     }
 
     /// Takes other settings for the checks to come. False: there is nothing yet that has checks.
@@ -105,6 +113,10 @@ impl Board {
         if verbose && let Some(object) = body.as_object_mut() {
             let why = (!trouble.is_empty()).then_some(&*trouble);
             object.insert("store".to_owned(), json!({ "up": trouble.is_empty(), "why": why }));
+            if let Some((seating, next)) = self.seats.get().and_then(|seats| seats.shown()) {
+                let seats: Vec<&str> = seating.seats.iter().map(|seat| seat.name.as_str()).collect();
+                object.insert("seating".to_owned(), json!({ "epoch": seating.epoch, "seats": seats, "next": next }));
+            }
             if let (Some(open), Value::Object(told)) = (open, open.map(Open::told).unwrap_or_default()) {
                 object.extend(told);
                 object.insert("pending_pins".to_owned(), open.desk.truth().pending.len().into());

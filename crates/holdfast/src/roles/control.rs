@@ -12,8 +12,11 @@ use tokio::sync::{oneshot, watch};
 
 use holdfast_control::api::Door;
 use holdfast_control::desk::DeskError;
+use holdfast_control::seats::Seats;
 use holdfast_net::Tasks;
+use holdfast_placement::seats::Rules;
 use holdfast_store::{ErrorKind, Postgres, PostgresOptions, Store};
+use holdfast_telemetry::Clock;
 use holdfast_wire::server::{self, ServerSettings};
 
 use super::both::{self, Both};
@@ -24,6 +27,8 @@ use crate::config_file::Read;
 
 /// The waits between two tries to open the store: the first, and the longest.
 const AGAIN: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
+/// How long gateways vote for one another that no control plane has answered.
+const ALONE: Duration = Duration::from_secs(3_600);
 /// How long each step of an orderly end may take.
 const STEP: Duration = Duration::from_secs(3);
 
@@ -32,7 +37,7 @@ pub struct Control {
     read: Read,
     options: PostgresOptions,
     settings: ServerSettings,
-    lease: Duration,
+    rules: Rules,
     socket: TcpSocket,
 }
 
@@ -71,7 +76,8 @@ impl Control {
         };
         let socket = socket(control.listen)
             .map_err(|e| Failure::failed(format!("cannot listen on {} for gateways: {e}", control.listen)))?;
-        Ok(Self { lease: control.lease, read, options, settings, socket })
+        let rules = Rules { lease: control.lease, alone: ALONE, bound: config.loads.fleet.get() };
+        Ok(Self { rules, read, options, settings, socket })
     }
 
     /// Where gateways come to.
@@ -99,10 +105,12 @@ impl Control {
             () = &mut stop => return Ok(()),
         };
         let state = &self.read.split.loaded.config.state;
-        board.open(&both, Some(resources(door, &both, state)));
+        let seats = Seats::new(store.clone(), self.rules, Arc::new(Clock::now));
+        board.seats(seats.clone());
+        board.open(&both, Some(resources(door, &both, Some(seats.clone()), state)));
         tasks.spawn(board.clone().probe(store.clone()));
         let listener = self.socket.listen(1_024).map_err(|e| Failure::failed(format!("cannot listen: {e}")))?;
-        let mut running = start(self.settings, self.lease, listener, both, store, tasks);
+        let mut running = start(self.settings, (self.rules, seats), listener, both, store, tasks);
         tokio::select! {
             // Whatever it was is in the log.
             _ = &mut running.serving.ended => Err(Failure::failed("gateways cannot be served any more")),
@@ -160,17 +168,26 @@ fn passes(error: &DeskError) -> bool {
 
 fn start(
     settings: ServerSettings,
-    lease: Duration,
+    (rules, seats): (Rules, Arc<Seats>),
     listener: TcpListener,
     both: Both,
     store: Arc<dyn Store>,
     tasks: &Tasks,
 ) -> Running {
     let (rollouts, sessions) = (both.rollouts.clone(), both.sessions.clone());
-    let driving = Part::start(tasks, |stopped| both.work(move || until(stopped.clone())));
     let standing = rollouts.standing();
+    let (given, stands) = (seats.clone(), standing.clone());
+    let driving = Part::start(tasks, |stopped| {
+        let work = both.work({
+            let stopped = stopped.clone();
+            move || until(stopped.clone())
+        });
+        async move {
+            tokio::join!(work, given.run(stands, until(stopped)));
+        }
+    });
     tasks.spawn(Leading::let_go(sessions.clone(), standing.clone()));
-    let plane = Arc::new(Leading { sessions, standing, lease, tasks: tasks.clone() });
+    let plane = Arc::new(Leading { sessions, seats, standing, lease: rules.lease, tasks: tasks.clone() });
     let serving = Part::start(tasks, |stopped| async move {
         if let Err(error) = server::serve(listener, settings, plane, until(stopped)).await {
             tracing::error!(%error, "gateways cannot be served");

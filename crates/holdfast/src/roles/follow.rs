@@ -3,19 +3,28 @@
 use std::sync::Arc;
 
 use holdfast_config::{Config, GatewaySection};
-use holdfast_gateway::Standing;
+use holdfast_gateway::{Gateway, Standing};
+use holdfast_net::Tasks;
+use holdfast_placement::seats::Seat;
 use holdfast_plane::ControlEnd;
 use holdfast_telemetry::Clock;
 use holdfast_types::{GatewayName, Mono};
+use holdfast_wire::auth::Secret;
 use holdfast_wire::follower::{Follower, FollowerSettings, Freshness};
 use holdfast_wire::saved::Folder;
+use holdfast_wire::seats::{Phone, Usher, listen};
+use tokio::net::TcpListener;
 
 use super::proofs;
+use super::seat::{Home, Keeper, Leaving};
 use crate::command::Failure;
 
 /// A link to control planes in other processes.
 pub struct Elsewhere {
     follower: Follower,
+    /// This gateway's part in who loads where.
+    pub seat: Keeper,
+    peers: Option<(TcpListener, Vec<Secret>)>,
     /// What is known of the table.
     pub standing: Arc<Standing>,
 }
@@ -24,32 +33,76 @@ pub struct Elsewhere {
 ///
 /// # Errors
 /// The settings cannot be used, or another process has the state folder.
-pub fn open(config: &Config) -> Result<(Elsewhere, ControlEnd), Failure> {
+pub async fn open(config: &Config) -> Result<(Elsewhere, ControlEnd), Failure> {
     let section = config.gateway.clone().unwrap_or_default();
     let settings = settings(&section)?;
     let folder = Folder::open(&config.state).map_err(|e| Failure::failed(e.to_string()))?;
     tracing::info!(gateway = %settings.gateway, control = ?settings.urls, "follows the control planes");
+    let (seat, peers) = seat(config, &settings).await?;
     let (follower, control) = Follower::start(settings, Some(folder)).map_err(|e| Failure::wrong(e.to_string()))?;
     let standing = Standing::remote(Clock::now(), section.poll);
-    Ok((Elsewhere { follower, standing }, control))
+    Ok((Elsewhere { follower, seat, peers, standing }, control))
+}
+
+/// A seat for this process, which has the state folder, and where other gateways come to.
+async fn seat(
+    config: &Config,
+    settings: &FollowerSettings,
+) -> Result<(Keeper, Option<(TcpListener, Vec<Secret>)>), Failure> {
+    let failed = |e: std::io::Error| Failure::failed(format!("{}: {e}", config.state.display()));
+    let home = Home::open(&config.state).map_err(failed)?;
+    let mut peer = None;
+    let mut peers = None;
+    if let Some(address) = config.listen.peer {
+        if address.ip().is_unspecified() {
+            return Err(Failure::wrong(
+                "listen.peer: other gateways are told this address; it must be one that they reach",
+            ));
+        }
+        let failed = |e| Failure::failed(format!("cannot listen on {address} for other gateways: {e}"));
+        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        peer = Some(listener.local_addr().map_err(failed)?.to_string().into());
+        peers = Some((listener, settings.secret.iter().cloned().collect()));
+    }
+    let me = Seat { name: settings.gateway.clone(), home: home.number(), life: home.life(), peer };
+    let usher = Usher::new(settings.clone()).map_err(|e| Failure::wrong(e.to_string()))?;
+    let phone = Phone::new(settings.gateway.clone(), settings.secret.clone(), None);
+    Ok((Keeper::new(me, home, usher, phone), peers))
 }
 
 impl Elsewhere {
-    /// Keeps the link, and tells the gateway what is known of its table.
-    pub async fn run(self) {
-        let mut fresh = self.follower.freshness();
-        loop {
-            match &*fresh.borrow_and_update() {
-                Freshness::Current { control } => self.standing.confirm(control),
-                Freshness::Stale { since, why } => {
-                    let age = u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX);
-                    self.standing.doubt(Mono(Clock::now().0.saturating_sub(age)), why);
+    /// Keeps the link and the seat, and answers other gateways.
+    pub fn run(self, gateway: &Gateway, tasks: &Tasks) -> Leaving {
+        let Self { follower, seat, peers, standing } = self;
+        tasks.spawn(follow(follower, standing));
+        if let Some((listener, secrets)) = peers {
+            let desk = seat.desk(&gateway.driver);
+            tasks.spawn(async move {
+                if let Err(error) = listen(listener, secrets, None, desk).await {
+                    tracing::error!(%error, "other gateways are not answered any more");
                 }
+            });
+        }
+        let (leaving, keeping) = seat.run(gateway.driver.clone());
+        tasks.spawn(keeping);
+        leaving
+    }
+}
+
+/// Keeps the link, and tells the gateway what is known of its table.
+async fn follow(follower: Follower, standing: Arc<Standing>) {
+    let mut fresh = follower.freshness();
+    loop {
+        match &*fresh.borrow_and_update() {
+            Freshness::Current { control } => standing.confirm(control),
+            Freshness::Stale { since, why } => {
+                let age = u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX);
+                standing.doubt(Mono(Clock::now().0.saturating_sub(age)), why);
             }
-            if fresh.changed().await.is_err() {
-                // The link has ended with the gateway's end of it: what is known stays as it is.
-                return std::future::pending().await;
-            }
+        }
+        if fresh.changed().await.is_err() {
+            // The link has ended with the gateway's end of it: what is known stays as it is.
+            return std::future::pending().await;
         }
     }
 }

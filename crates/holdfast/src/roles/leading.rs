@@ -8,15 +8,19 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use holdfast_control::rollouts::{Link, Sessions, Standing};
+use holdfast_control::seats::Seats;
 use holdfast_net::Tasks;
 use holdfast_plane::{GatewayEnd, View};
 use holdfast_types::GatewayName;
+use holdfast_wire::seats::{Answered, Asked};
 use holdfast_wire::server::Plane;
 
 /// See the module.
 pub struct Leading {
     /// The links.
     pub sessions: Arc<Sessions>,
+    /// Who starts loads where.
+    pub seats: Arc<Seats>,
     /// Who leads. While nobody knows, gateways stay where they are.
     pub standing: watch::Receiver<Standing>,
     /// How long a silent gateway is waited for.
@@ -56,6 +60,11 @@ impl Plane for Leading {
     /// Nothing before there is a lease: what a gateway serves, roll-outs must wait for.
     fn view(&self, gateway: &GatewayName) -> View {
         self.sessions.told(gateway).unwrap_or_default()
+    }
+
+    fn sit(&self, asked: Asked) -> Option<Answered> {
+        let (told, wishes, telling) = self.seats.sit(asked.sit, asked.wishes, asked.telling)?;
+        Some(Answered { told, wishes, telling })
     }
 
     fn attach(&self, end: GatewayEnd) {

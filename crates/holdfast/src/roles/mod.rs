@@ -10,6 +10,7 @@ mod leading;
 mod port;
 mod proofs;
 mod reload;
+mod seat;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use holdfast_config::Role;
 use holdfast_control::api::Door;
 use holdfast_control::desk::Desk;
 use holdfast_control::keeper::Keeper;
-use holdfast_gateway::{Also, Standing, StoreProbe};
+use holdfast_gateway::{Also, Company, Gateway, Standing, StoreProbe};
 use holdfast_net::Tasks;
 use holdfast_plane::ControlEnd;
 use holdfast_telemetry::Registry;
@@ -35,6 +36,7 @@ use follow::Elsewhere;
 pub use port::listen;
 pub use proofs::check;
 pub use reload::Reload;
+pub use seat::Leaving;
 
 /// Where the control plane of a gateway is.
 pub enum Planes {
@@ -50,7 +52,7 @@ pub enum Planes {
 /// The store, or the saved table, cannot be opened; or what the file says cannot be used.
 pub async fn open(read: Read) -> Result<(Planes, ControlEnd), Failure> {
     if read.split.loaded.config.role() == Role::Gateway {
-        let (elsewhere, control) = follow::open(&read.split.loaded.config)?;
+        let (elsewhere, control) = follow::open(&read.split.loaded.config).await?;
         return Ok((Planes::Elsewhere(elsewhere), control));
     }
     let (both, control) = both::open(read).await?;
@@ -76,7 +78,7 @@ impl Planes {
     /// What the control plane answers on the admin port.
     pub fn also(&self, door: &Arc<Door>, state: &Path) -> Option<Also> {
         match self {
-            Self::Here(both) => Some(resources(door, both, state)),
+            Self::Here(both) => Some(resources(door, both, None, state)),
             Self::Elsewhere(_) => None,
         }
     }
@@ -105,11 +107,22 @@ impl Planes {
         }
     }
 
-    /// Runs what has to run beside the gateway, until the process ends.
-    pub fn run(self, tasks: &Tasks) {
+    /// How other gateways are asked, where there are any.
+    pub fn company(&self) -> Option<Arc<Company>> {
         match self {
-            Self::Here(both) => both.run(tasks),
-            Self::Elsewhere(elsewhere) => tasks.spawn(elsewhere.run()),
+            Self::Here(_) => None,
+            Self::Elsewhere(elsewhere) => Some(elsewhere.seat.company.clone()),
+        }
+    }
+
+    /// Runs what has to run beside the gateway, until the process ends. Gives what is to be done at its end.
+    pub fn run(self, gateway: &Gateway, tasks: &Tasks) -> Option<Leaving> {
+        match self {
+            Self::Here(both) => {
+                both.run(tasks);
+                None
+            }
+            Self::Elsewhere(elsewhere) => Some(elsewhere.run(gateway, tasks)),
         }
     }
 }

@@ -30,12 +30,31 @@ pub struct Shape {
     pub load: &'static str,
 }
 
+/// What else is otherwise than in most tests.
+pub struct More {
+    pub servers: usize,
+    pub versions: usize,
+    /// Flags of the model servers.
+    pub flags: &'static [&'static str],
+    /// Changes a control plane's configuration.
+    pub control: fn(&mut Value),
+    /// Whether gateways reach one another.
+    pub peers: bool,
+}
+
+impl Default for More {
+    fn default() -> Self {
+        Self { servers: 2, versions: VERSIONS, flags: &[], control: |_| (), peers: true }
+    }
+}
+
 /// The whole fleet. Gateways go first, the store last.
 pub struct Roles {
     pub gateways: Vec<Member>,
     pub controls: Vec<Member>,
     pub servers: Vec<ModelServer>,
     pub postgres: PostgresServer,
+    more: More,
     /// Of each control plane, where the fleet is one that can be cut: its way to the store.
     pub ways: Vec<Cut>,
     secure: Option<Secure>,
@@ -63,17 +82,18 @@ pub struct Member {
 impl Roles {
     /// Starts everything, and waits until all of it is ready.
     pub async fn start(shape: Shape) -> Self {
-        Self::start_with(shape, None).await
+        Self::start_with(shape, More::default(), None).await
     }
 
     /// The same with TLS to the store and to gateways, who have to show certificates.
     pub async fn start_secure(shape: Shape) -> Self {
-        Self::start_with(shape, Some(Secure { servers: Authority::new(), gateways: Authority::new() })).await
+        Self::start_with(shape, More::default(), Some(Secure { servers: Authority::new(), gateways: Authority::new() }))
+            .await
     }
 
     /// The same with a way to the store for each control plane that can be cut.
     pub async fn start_apart(shape: Shape) -> Self {
-        let mut fleet = Self::start_with(Shape { controls: 0, gateways: 0, ..shape }, None).await;
+        let mut fleet = Self::start_with(Shape { controls: 0, gateways: 0, ..shape }, More::default(), None).await;
         for _ in 0..shape.controls {
             fleet.ways.push(Cut::to(fleet.postgres.port()).await);
             fleet.add_control().await;
@@ -82,11 +102,17 @@ impl Roles {
         fleet
     }
 
-    async fn start_with(shape: Shape, secure: Option<Secure>) -> Self {
-        let repository = samples(Layout::Names, VERSIONS);
+    /// The same, of another kind.
+    pub async fn start_of(shape: Shape, more: More) -> Self {
+        Self::start_with(shape, more, None).await
+    }
+
+    async fn start_with(shape: Shape, more: More, secure: Option<Secure>) -> Self {
+        let repository = samples(Layout::Names, more.versions);
         let mut servers = Vec::new();
-        for _ in 0..2 {
-            servers.push(server(&repository, &["--load-time", shape.load]).await);
+        let flags: Vec<&str> = ["--load-time", shape.load].iter().chain(more.flags).copied().collect();
+        for _ in 0..more.servers {
+            servers.push(server(&repository, &flags).await);
         }
         let postgres = match &secure {
             None => PostgresServer::start().await,
@@ -94,7 +120,7 @@ impl Roles {
         };
         let (gateways, controls) = (Vec::new(), Vec::new());
         let mut fleet =
-            Self { gateways, controls, servers, postgres, ways: Vec::new(), secure, _repository: repository };
+            Self { gateways, controls, servers, postgres, more, ways: Vec::new(), secure, _repository: repository };
         for _ in 0..shape.controls {
             fleet.add_control().await;
         }
@@ -120,7 +146,8 @@ impl Roles {
         let (dir, links) = (TempDir::new(), free_port());
         let urls: Vec<String> = self.servers.iter().map(ModelServer::url).collect();
         let tenants = json!([{"name": "acme", "subset": 2, "pins": {"screen": "1"}}]);
-        let mut content = config(&urls, VERSIONS, tenants);
+        let mut content = config(&urls, self.more.versions, tenants);
+        (self.more.control)(&mut content);
         let (password, secret) = (dir.join("password"), dir.join("secret"));
         std::fs::write(&password, PostgresServer::PASSWORD).unwrap();
         std::fs::write(&secret, SECRET).unwrap();
@@ -179,6 +206,9 @@ impl Roles {
                 content["gateway"]["tls"]["key"] = json!(key);
             }
         }
+        let peer =
+            if self.more.peers { json!({"peer": SocketAddr::from(([127, 0, 0, 1], free_port()))}) } else { json!({}) };
+        let content = merged(content, peer);
         let gateway = Member::start("gateway", dir, 0, content);
         gateway.wait_live().await;
         gateway
@@ -240,7 +270,8 @@ pub fn pin_ask(version: &str) -> Ask {
 impl Member {
     fn start(role: &'static str, dir: TempDir, links: u16, mut content: Value) -> Self {
         let [data, admin] = [free_port(), free_port()].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
-        content["listen"] = json!({"data": data, "admin": admin});
+        content["listen"]["data"] = json!(data);
+        content["listen"]["admin"] = json!(admin);
         content["state"] = json!(dir.join("state"));
         std::fs::write(dir.join("holdfast.yaml"), text(&content)).unwrap();
         let proc = Proc::start(role, command(role, &dir));
@@ -320,6 +351,11 @@ impl Member {
         let file = self.dir.join("state").join("last-good.table");
         eventually("the table to be saved", PATIENCE, async || file.exists().then_some(())).await;
     }
+}
+
+fn merged(mut content: Value, listen: Value) -> Value {
+    content["listen"] = listen;
+    content
 }
 
 fn command(role: &str, dir: &TempDir) -> Command {

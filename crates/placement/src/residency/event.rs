@@ -1,5 +1,6 @@
 //! What the machine is told: configuration, observations of the replicas, requests that wait, and answers to its own effects.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use holdfast_types::{Bytes, Mono};
@@ -86,6 +87,17 @@ impl Default for Settings {
     }
 }
 
+/// What one of several gateways may load on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Own {
+    /// The replicas whose servers it owns.
+    pub replicas: BTreeSet<ReplicaIx>,
+    /// From then on it starts nothing any more, until it is told otherwise.
+    pub until: Mono,
+    /// Its part of the fleet's bound.
+    pub part: u32,
+}
+
 /// What is configured about a replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicaSpec {
@@ -157,8 +169,9 @@ pub struct Strange {
 pub enum Turn {
     /// Requests are judged by it now.
     Pinned,
-    /// A pin is on its way to it.
-    Coming,
+    /// A pin is on its way to it, and this is its place among those that come. A lower place takes the room of a higher one, and never the other way
+    /// round, so that two that each hold the other's last room cannot wait for one another. 0: it gives its room to none of them.
+    Coming(u32),
     /// It is kept at hand, for a way back.
     Retained,
 }
@@ -169,6 +182,15 @@ pub enum Turn {
 pub enum Event {
     /// New settings. A bound that is lowered stops new loads; it ends none.
     SetSettings(Settings),
+    /// What this gateway may load on. None: on everything; it is alone. Replaces what was said before.
+    SetOwn(Option<Own>),
+    /// The owners have changed: others may have begun loads on this replica, and it gets none before a poll that began after this has shown
+    /// them, and not before `until`.
+    Unsettled { replica: ReplicaIx, until: Mono },
+    /// Its owner is about to unload the version: it is hidden at once, and polls that show it are not believed before `until`.
+    Yield { replica: ReplicaIx, version: VersionIx, until: Mono },
+    /// Polls that show it are believed again.
+    TakeUp { replica: ReplicaIx, version: VersionIx },
     /// A new replica, or a change of one. A new replica is up, and nothing is known about what it holds until the first `Observed`.
     SetReplica { replica: ReplicaIx, spec: ReplicaSpec },
     /// The replica is no longer configured. Its waiters go to their next candidate.

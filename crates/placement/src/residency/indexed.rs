@@ -73,7 +73,7 @@ impl Residency {
             }
             let (op, _) = self.begin_op(OpKind::Load, replica, *version, limit);
             if let Some(load) = self.ops.get_mut(&op) {
-                load.answered = Some(started);
+                (load.answered, load.ours) = (Some(started), false);
             }
             self.enter_load(cx.now, op, replica, *version);
         }
@@ -138,12 +138,13 @@ impl Residency {
 
     /// Loads that count for no bound of the fleet: over their time or left to the index, on a replica that is down or gone.
     pub(super) fn lost_loads(&self) -> u32 {
-        let down = |r: &ReplicaIx| self.replicas.get(r).is_none_or(|r| !r.up);
-        let lost = self
-            .ops
-            .iter()
-            .filter(|(op, o)| o.kind == OpKind::Load && (is_answered(o) || self.is_overdue(**op)) && down(&o.replica));
+        let lost = self.ops.iter().filter(|(op, o)| o.kind == OpKind::Load && self.is_lost(**op, o));
         u32::try_from(lost.count()).unwrap_or(u32::MAX)
+    }
+
+    pub(super) fn is_lost(&self, op: Op, load: &InFlight) -> bool {
+        let down = self.replicas.get(&load.replica).is_none_or(|r| !r.up);
+        down && (is_answered(load) || self.is_overdue(op))
     }
 
     /// Loads of names that no version has, on replicas that are up.

@@ -28,6 +28,7 @@ mod indexed;
 mod observe;
 mod ops;
 mod outlook;
+mod own;
 mod pump;
 mod report;
 mod room;
@@ -42,8 +43,8 @@ use holdfast_types::{Bytes, Mono};
 
 pub use effect::{Alarm, Effect, Outcome, Shed};
 pub use event::{
-    Event, LoadError, MAX_CANDIDATES, MAX_TEXT, Mode, Op, PoolIx, Proof, ReplicaIx, ReplicaSpec, ServerIx, Settings,
-    Strange, Turn, Usage, VersionIx, VersionSpec, WaiterId,
+    Event, LoadError, MAX_CANDIDATES, MAX_TEXT, Mode, Op, Own, PoolIx, Proof, ReplicaIx, ReplicaSpec, ServerIx,
+    Settings, Strange, Turn, Usage, VersionIx, VersionSpec, WaiterId,
 };
 pub use forecast::{Forecast, Prospect};
 pub use report::{HoldingReport, MissingReport, QueuedReport, ReplicaReport, Report, State};
@@ -54,6 +55,8 @@ use state::{Cx, Demand, History, InFlight, OpKind, Phase, Replica, VersionInfo};
 #[derive(Clone, Debug)]
 pub struct Residency {
     settings: Settings,
+    /// What this gateway may load on, if it is one of several.
+    own: Option<Own>,
     /// The latest time seen; time never goes back.
     now: Mono,
     replicas: BTreeMap<ReplicaIx, Replica>,
@@ -93,6 +96,7 @@ impl Residency {
     pub fn new(settings: Settings) -> Self {
         Self {
             settings,
+            own: None,
             now: Mono::ZERO,
             replicas: BTreeMap::new(),
             versions: BTreeMap::new(),
@@ -147,6 +151,10 @@ impl Residency {
     fn take_in(&mut self, cx: &mut Cx, event: Event) -> bool {
         match event {
             Event::SetSettings(settings) => self.settings = settings,
+            Event::SetOwn(own) => self.set_own(own),
+            Event::Unsettled { replica, until } => self.unsettle(cx.now, replica, until),
+            Event::Yield { replica, version, until } => self.yield_up(cx, replica, version, until),
+            Event::TakeUp { replica, version } => self.take_up(replica, version),
             Event::SetReplica { replica, spec } => self.set_replica(replica, spec),
             Event::RemoveReplica { replica } => self.remove_replica(cx, replica),
             Event::SetVersion { version, spec } => self.set_version(cx, version, spec),
@@ -236,6 +244,11 @@ impl Residency {
     /// that hang must not keep all others from loading.
     #[must_use]
     pub fn loads_in_flight(&self) -> u32 {
+        if self.own.is_some() {
+            let counted =
+                self.ops.iter().filter(|(op, o)| o.kind == OpKind::Load && self.counts(o) && !self.is_lost(**op, o));
+            return u32::try_from(counted.count()).unwrap_or(u32::MAX).saturating_add(self.strange_loads());
+        }
         let all = self.loading.values().fold(0u32, |sum, n| sum.saturating_add(*n));
         all.saturating_sub(self.lost_loads()).saturating_add(self.strange_loads())
     }
@@ -273,7 +286,18 @@ impl Residency {
         let server = self.replicas.get(&replica).map_or(ServerIx(u32::MAX), |r| r.spec.server);
         self.ops.insert(
             op,
-            InFlight { kind, replica, server, version, since: self.now, deadline, answered: None, listed: false },
+            InFlight {
+                kind,
+                replica,
+                server,
+                version,
+                since: self.now,
+                deadline,
+                answered: None,
+                listed: false,
+                ours: true,
+                lingers: false,
+            },
         );
         if kind == OpKind::Load {
             let count = self.loading.entry(server).or_default();

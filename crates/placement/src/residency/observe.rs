@@ -56,7 +56,8 @@ impl Residency {
     ) {
         let Some(r) = self.replicas.get_mut(&replica).filter(|r| r.up) else { return };
         r.observed = true;
-        r.unseen = false;
+        let settles = r.unseen && started >= r.unseen_since && cx.now >= r.hold_until;
+        r.unseen &= !settles;
         let held: BTreeSet<VersionIx> = held.iter().copied().collect();
         let busy = |e: &Entry| matches!(e.phase, Phase::Loading(_) | Phase::Unloading(..));
         let gone = r.entries.iter().filter(|(v, e)| !held.contains(v) && !busy(e) && e.since <= started);
@@ -66,6 +67,9 @@ impl Residency {
             self.forget_if_gone(version);
         }
         self.indexed(cx, (replica, started), &held, &loading.iter().copied().collect(), strange);
+        if settles {
+            self.ops.values_mut().filter(|o| o.replica == replica).for_each(|o| o.lingers = true);
+        }
         for version in held {
             self.overdue_seen(cx, replica, version, started);
             self.seen(cx, replica, version, started);
@@ -102,7 +106,7 @@ impl Residency {
         let (size, removed) = (info.size(), info.removed);
         let past = self.history.get(&(replica, version));
         let left_since = past.and_then(|h| h.left_at).is_some_and(|t| t >= started);
-        let doubted = past.is_some_and(|h| h.misses > 1 && h.retry_at > cx.now);
+        let doubted = past.is_some_and(|h| h.misses > 1 && h.retry_at > cx.now || h.yielded_until > cx.now);
         let Some(r) = self.replicas.get_mut(&replica) else { return };
         match r.entries.get_mut(&version) {
             Some(entry) if entry.phase == Phase::Unknown => entry.enter(Phase::Unproven, cx.now),

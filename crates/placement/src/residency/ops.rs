@@ -219,7 +219,13 @@ impl Residency {
             }
             let loads = self.replicas.get(&replica).is_some_and(|r| r.spec.loads);
             match aim {
-                Aim::Room(_) if !loads || self.last_holder(replica, version) => self.rescue(cx, replica, version),
+                // Hidden it stays until its owner has unloaded it.
+                Aim::Retire if loads && !self.owns(replica) => {}
+                Aim::Room(_) | Aim::Renew if !self.owns(replica) => self.rescue(cx, replica, version),
+                Aim::Room(_) if !loads => self.rescue(cx, replica, version),
+                Aim::Room(new) if self.last_holder(replica, version) && !self.gives_way(replica, version, new) => {
+                    self.rescue(cx, replica, version);
+                }
                 Aim::Retire if !loads => self.remove_entry(cx, replica, version),
                 Aim::Renew if !loads => self.rescue(cx, replica, version),
                 _ => self.unload(cx, replica, version, aim),
@@ -241,6 +247,12 @@ impl Residency {
         let guaranteed = self.replicas.get(&replica).is_some_and(|r| r.spec.mode == Mode::Guaranteed);
         let pinned = self.versions.get(&version).is_some_and(|v| v.spec.pinned && !v.removed);
         guaranteed && pinned && !self.lasting_holders(version).any(|r| r != replica)
+    }
+
+    /// Whether a version leaves here because the other one comes first.
+    fn gives_way(&self, replica: ReplicaIx, version: VersionIx, new: VersionIx) -> bool {
+        let gives_way = |r: &super::state::Replica| r.gives_way(version, r.wanted.get(&new).copied());
+        self.replicas.get(&replica).and_then(gives_way) == Some(true)
     }
 
     pub(super) fn unload_done(&mut self, cx: &mut Cx, op: Op, result: Result<(), String>) -> bool {
@@ -266,11 +278,13 @@ impl Residency {
     }
 
     fn unloaded(&mut self, cx: &mut Cx, replica: ReplicaIx, version: VersionIx, aim: Aim) {
+        // What gave way waits for its turn: that it is wanted on is no thrashing.
+        let evicted = matches!(aim, Aim::Room(new) if !self.gives_way(replica, version, new));
         self.remove_entry(cx, replica, version);
         if self.versions.get(&version).is_some_and(|v| !v.removed) {
             let past = self.history.entry((replica, version)).or_default();
             past.left_at = Some(cx.now);
-            if matches!(aim, Aim::Room(_)) {
+            if evicted {
                 past.evicted_at = Some(cx.now);
             }
         }

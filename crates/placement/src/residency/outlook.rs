@@ -122,7 +122,8 @@ impl Residency {
         if !r.spec.loads || r.spec.max_loads == 0 {
             return if r.observed { never(Shed::Static) } else { Outlook::Blocked };
         }
-        if !r.observed {
+        // Its owner may load it at any time.
+        if !r.observed || r.unseen || !self.owns(replica) {
             return Outlook::Blocked;
         }
         if r.making.is_some_and(|m| m.version == version) {
@@ -175,18 +176,19 @@ impl Residency {
     /// A load may begin on the replica (LOAD-1). Room in the making takes a slot.
     pub(super) fn slot_free(&self, replica: ReplicaIx) -> bool {
         let Some(r) = self.replicas.get(&replica) else { return false };
-        self.loads_on(replica).saturating_add(u32::from(r.making.is_some())) < r.spec.max_loads
+        let taken = self.loads_on(replica).saturating_add(u32::from(r.making.is_some()));
+        self.owns(replica) && taken < r.spec.max_loads
     }
 
     /// A load may begin anywhere (LOAD-1).
     pub(super) fn fleet_free(&self) -> bool {
-        self.loads_in_flight().saturating_add(self.unseen_loads()) < self.settings.fleet_loads
+        self.loads_in_flight().saturating_add(self.unseen_loads()) < self.bound()
     }
 
     /// Loads that may be in flight on replicas that have not been looked at yet: as many as each may have. One that is down counts no more.
     fn unseen_loads(&self) -> u32 {
-        let unseen = self.replicas.values().filter(|r| r.unseen && r.up && r.spec.loads);
-        unseen.fold(0, |sum, r| sum.saturating_add(r.spec.max_loads.saturating_sub(self.loads_of(r.spec.server))))
+        let unseen = self.replicas.iter().filter(|(_, r)| r.unseen && r.up && r.spec.loads);
+        unseen.fold(0, |sum, (ix, r)| sum.saturating_add(r.spec.max_loads.saturating_sub(self.counted_on(*ix))))
     }
 
     /// How long until a slot is expected: until the next load ends, and as many mean loads as stand before this one in the queue.
@@ -206,7 +208,7 @@ impl Residency {
             (fleet_full || d.candidates.contains(&replica)) && !self.on_its_way(d.version, &d.candidates)
         });
         let ahead = u32::try_from(ahead.count()).unwrap_or(u32::MAX);
-        let servers = if fleet_full { self.settings.fleet_loads } else { r.spec.max_loads };
+        let servers = if fleet_full { self.bound() } else { r.spec.max_loads };
         next.saturating_add(mean.saturating_mul(ahead) / servers.max(1))
     }
 

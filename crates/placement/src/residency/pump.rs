@@ -158,6 +158,8 @@ impl Residency {
         let Some(r) = self.replicas.get_mut(&replica) else { return };
         let Some(making) = r.making.take() else { return };
         let can_load = r.can_load();
+        let can_load = can_load && self.owns(replica);
+        let Some(r) = self.replicas.get(&replica) else { return };
         let arrived = r.entries.contains_key(&making.version);
         let wanted = r.wanted.contains_key(&making.version);
         let asked = self.demands_for(making.version).into_iter().filter_map(|id| self.demands.get(&id));

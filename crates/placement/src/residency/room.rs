@@ -2,7 +2,8 @@
 //!
 //! Never evicted: what is in use, what is loading or not yet proven, what was just taken back into service, and in guaranteed mode the last
 //! holder of a pinned version and whatever is wanted here, if the newcomer is not. A warm-up evicts nothing that is wanted here, unless its
-//! version is served nowhere. Of the rest, quarantined copies go first, then what is not wanted here, then the least recently used.
+//! version is served nowhere. Of two that pins are on their way to, the one with the lower place may take the other's room, whoever else holds either,
+//! and never the other way round: places are one order, so nobody waits for who waits for him. Of the rest, quarantined copies go first, then what is not wanted here, then the least recently used.
 //!
 //! The thrash guard: for a version that was evicted from this replica and is wanted again within the window, nothing that arrived or was used
 //! within the window is evicted. So a stable part of an active set that is too large is served, and the rest is shed.
@@ -13,7 +14,7 @@ use holdfast_types::Mono;
 
 use super::Residency;
 use super::effect::{Alarm, Effect};
-use super::event::{Mode, ReplicaIx, VersionIx};
+use super::event::{Mode, ReplicaIx, Turn, VersionIx};
 use super::state::{Cx, Entry, Phase, Replica};
 
 /// What stands between a version and its load on a replica.
@@ -48,7 +49,7 @@ struct Newcomer {
     version: VersionIx,
     /// For a request, or a warm-up of something that nobody serves.
     urgent: bool,
-    wanted: bool,
+    wanted: Option<Turn>,
     /// The thrash guard is on for it until then.
     guarded_until: Option<Mono>,
 }
@@ -78,7 +79,7 @@ impl Residency {
 
     fn newcomer(&self, cx: &Cx, replica: ReplicaIx, r: &Replica, version: VersionIx, demand: bool) -> Newcomer {
         let guarded_until = self.history.get(&(replica, version)).map(|h| h.thrash_until).filter(|t| *t > cx.now);
-        let wanted = r.wanted.contains_key(&version);
+        let wanted = r.wanted.get(&version).copied();
         Newcomer { version, urgent: demand || self.lasting_holders(version).next().is_none(), wanted, guarded_until }
     }
 
@@ -129,11 +130,15 @@ impl Residency {
             return Verdict::Protected;
         }
         let wanted = r.wanted.contains_key(&version) || r.kept.contains(&version);
-        let kept = match r.spec.mode {
-            Mode::Guaranteed => (wanted && !new.wanted) || self.last_holder(replica, version),
-            Mode::Overcommit => false,
+        let protected = match r.gives_way(version, new.wanted) {
+            Some(gives_way) => !gives_way,
+            None => {
+                let guaranteed = r.spec.mode == Mode::Guaranteed;
+                let last = guaranteed && ((wanted && new.wanted.is_none()) || self.last_holder(replica, version));
+                last || (wanted && !new.urgent)
+            }
         };
-        if entry.phase == Phase::Held && (kept || (wanted && !new.urgent)) {
+        if entry.phase == Phase::Held && protected {
             return Verdict::Protected;
         }
         let recent = |t: Mono| t.after(self.thrash_window(replica)) > cx.now;
@@ -182,6 +187,19 @@ impl Residency {
                 cx.out.push(Effect::Alarm(Alarm::WantedHasNoRoom { replica, version }));
             }
             _ => {}
+        }
+    }
+}
+
+impl Replica {
+    /// Whether a version gives its room here to a newcomer because of their places among what comes. `None`: they are not both on their way, or have one
+    /// place.
+    pub(super) fn gives_way(&self, version: VersionIx, new: Option<Turn>) -> Option<bool> {
+        match (self.wanted.get(&version), new) {
+            (Some(Turn::Coming(held)), Some(Turn::Coming(new))) if *held != new && !self.kept.contains(&version) => {
+                Some(*held != 0 && new < *held)
+            }
+            _ => None,
         }
     }
 }

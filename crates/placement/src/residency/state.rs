@@ -118,6 +118,10 @@ pub(super) struct Replica {
     pub(super) observed: bool,
     /// Not looked at since it came: it may be loading whatever whoever was here before asked for.
     pub(super) unseen: bool,
+    /// Only a poll that began then or later counts as a look.
+    pub(super) unseen_since: Mono,
+    /// Nor does one before this.
+    pub(super) hold_until: Mono,
     pub(super) entries: BTreeMap<VersionIx, Entry>,
     pub(super) wanted: BTreeMap<VersionIx, Turn>,
     /// Served here until others hold them.
@@ -137,6 +141,8 @@ impl Replica {
             up: true,
             observed: false,
             unseen: true,
+            unseen_since: Mono::ZERO,
+            hold_until: Mono::ZERO,
             entries: BTreeMap::new(),
             wanted: BTreeMap::new(),
             kept: BTreeSet::new(),
@@ -159,7 +165,7 @@ impl Replica {
 
     /// May be asked to load now, slots and room aside.
     pub(super) fn can_load(&self) -> bool {
-        self.up && self.observed && self.spec.loads && self.spec.max_loads > 0
+        self.up && self.observed && !self.unseen && self.spec.loads && self.spec.max_loads > 0
     }
 }
 
@@ -195,6 +201,8 @@ pub(super) struct History {
     pub(super) evicted_at: Option<Mono>,
     /// Until then the thrash guard is on.
     pub(super) thrash_until: Mono,
+    /// Its owner unloads it: polls that show it before this are not believed.
+    pub(super) yielded_until: Mono,
     /// Alarms that were raised and still stand.
     pub(super) too_large: bool,
     pub(super) no_room: bool,
@@ -213,6 +221,7 @@ impl History {
             && past(self.left_at)
             && past(self.evicted_at)
             && now > self.thrash_until
+            && now > self.yielded_until
     }
 }
 
@@ -236,6 +245,10 @@ pub(super) struct InFlight {
     pub(super) answered: Option<Mono>,
     /// A load that a poll has listed: the server tells when it ends.
     pub(super) listed: bool,
+    /// This machine has begun it.
+    pub(super) ours: bool,
+    /// It was in flight when owners changed.
+    pub(super) lingers: bool,
 }
 
 /// All that wait for one version on one list of candidates.

@@ -152,7 +152,7 @@ impl World {
         let tenant = TenantId::parse("acme").unwrap();
         let shadowing = Shadowing { rollout: ROLLOUT, pin: 3, tenant, model, version, share };
         let orders = Orders {
-            wants: [Want { replica: ReplicaName::parse("r1").unwrap(), artifact }].into(),
+            wants: [Want { replica: ReplicaName::parse("r1").unwrap(), artifact, place: 0 }].into(),
             shadow: if share > 0 { [shadowing].into() } else { [].into() },
             ..Orders::default()
         };

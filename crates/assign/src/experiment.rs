@@ -1,0 +1,120 @@
+//! An experiment, and which arm of it somebody is in.
+
+use crate::allocation::Allocation;
+use crate::place::{Purpose, place};
+use crate::split::Range;
+use crate::target::{Field, Target};
+
+/// What is known of who asks.
+pub trait Facts {
+    /// The value of an attribute that a key is taken from. An empty one is none.
+    fn key(&self, from: KeyFrom) -> Option<&str>;
+    /// The value of a field that a target looks at.
+    fn field(&self, field: &Field) -> Option<&str>;
+}
+
+/// Where a stable key is taken from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyFrom {
+    /// The proved user.
+    User,
+    /// The proved device.
+    Device,
+    /// The tenant: all its users are in one arm.
+    Tenant,
+}
+
+impl KeyFrom {
+    /// A part of what is hashed, so that a user and a device of one name are two.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::User => "user",
+            Self::Device => "device",
+            Self::Tenant => "tenant",
+        }
+    }
+}
+
+/// A part of a layer: experiments with parts that do not meet have nobody in common.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layer {
+    /// The layer's name.
+    pub name: String,
+    /// Which places of it.
+    pub range: Range,
+}
+
+/// An experiment, as the table has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Experiment {
+    /// What tells its places from those of others. Never changed.
+    pub salt: String,
+    /// Whether it runs.
+    pub running: bool,
+    /// Which key, by preference.
+    pub keys: Vec<KeyFrom>,
+    /// Who is meant.
+    pub target: Target,
+    /// Its part of a layer.
+    pub layer: Option<Layer>,
+    /// How many of 10,000 are kept out of all experiments with this holdout, and its name.
+    pub holdout: Option<(String, u16)>,
+    /// What has been given so far.
+    pub allocation: Allocation,
+}
+
+/// Why somebody is in no arm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Out {
+    /// It does not run.
+    NotRunning,
+    /// None of the keys is known.
+    NoKey,
+    /// Not meant.
+    Target,
+    /// Kept out of all experiments.
+    Holdout,
+    /// Another part of the layer.
+    Layer,
+    /// Not among those who are in.
+    Coverage,
+}
+
+/// What comes of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// This arm, by this key.
+    Arm(usize, KeyFrom),
+    /// None.
+    Out(Out),
+}
+
+impl Experiment {
+    /// Which arm somebody is in. The same for the same facts, whatever else happens. No allocation of memory.
+    pub fn assign(&self, facts: &impl Facts) -> Outcome {
+        if !self.running {
+            return Outcome::Out(Out::NotRunning);
+        }
+        if !self.target.holds(|field| facts.field(field)) {
+            return Outcome::Out(Out::Target);
+        }
+        let known = |from: &KeyFrom| facts.key(*from).filter(|key| !key.is_empty()).map(|key| (*from, key));
+        let Some((from, key)) = self.keys.iter().find_map(known) else { return Outcome::Out(Out::NoKey) };
+        let who = [from.as_str().as_bytes(), key.as_bytes()];
+        if let Some((name, most)) = &self.holdout
+            && place(Purpose::Holdout, &[name.as_bytes(), who[0], who[1]]) < *most
+        {
+            return Outcome::Out(Out::Holdout);
+        }
+        if let Some(layer) = &self.layer
+            && !layer.range.has(place(Purpose::Layer, &[layer.name.as_bytes(), who[0], who[1]]))
+        {
+            return Outcome::Out(Out::Layer);
+        }
+        let version = self.allocation.version().to_le_bytes();
+        let parts = [self.salt.as_bytes(), &version, who[0], who[1]];
+        let (inclusion, arm) = (place(Purpose::Inclusion, &parts), place(Purpose::Arm, &parts));
+        self.allocation.arm(inclusion, arm).map_or(Outcome::Out(Out::Coverage), |arm| Outcome::Arm(arm, from))
+    }
+}
