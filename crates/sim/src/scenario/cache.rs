@@ -210,10 +210,9 @@ impl<'a> Tier<'a> {
                 self.queue.put(next, Ev::Read);
             }
             Ev::Delete => {
-                let rate = self.set.get("deletes");
-                if rate > 0 {
+                if let Some(mean) = SECOND.checked_div(self.set.get("deletes")) {
                     self.delete();
-                    let next = self.now + self.chance.exponential(SECOND / rate);
+                    let next = self.now + self.chance.exponential(mean);
                     self.queue.put(next, Ev::Delete);
                 }
             }

@@ -49,7 +49,7 @@ fn simulate(ask: &Ask<'_>) -> Report {
         seconds: set.get("seconds"),
         sharing: Sharing { chunk: small("chunk_permyriad"), fraction: small("fraction_permyriad") },
         delay: Duration::from_micros(set.get("delay_us")),
-        away: away.clone(),
+        away,
         loses: set.get("loses") == 1,
         ..Scenario::worked().through(small("gateways"))
     };
