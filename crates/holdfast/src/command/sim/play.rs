@@ -7,6 +7,9 @@ use std::time::Duration;
 
 use holdfast_sim::scenario::{Broken, Report, Scenario};
 
+/// The figures of one run, and which one it is.
+type Row = (u64, Vec<(&'static str, f64)>);
+
 /// What all runs say together.
 pub struct Played {
     /// Runs that were made.
@@ -36,7 +39,7 @@ pub struct Wrong {
 /// Plays seeds from `first` on, on all cores, until one goes wrong. `told` hears how many are done.
 pub fn play(scenario: &Scenario, first: u64, seeds: u64, told: &(dyn Fn(u64) + Sync)) -> Played {
     let (next, done, wrong) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(u64::MAX));
-    let figures: Mutex<Vec<(u64, Vec<(&'static str, f64)>)>> = Mutex::new(Vec::new());
+    let figures: Mutex<Vec<Row>> = Mutex::new(Vec::new());
     let worker = || {
         let none = BTreeSet::new();
         loop {
@@ -72,7 +75,7 @@ pub fn play(scenario: &Scenario, first: u64, seeds: u64, told: &(dyn Fn(u64) + S
     Played { runs: rows.len() as u64, figures: together(&rows), wrong }
 }
 
-fn together(rows: &[(u64, Vec<(&'static str, f64)>)]) -> Vec<(&'static str, f64, f64, f64)> {
+fn together(rows: &[Row]) -> Vec<(&'static str, f64, f64, f64)> {
     let names = rows.first().map(|(_, figures)| figures.clone()).unwrap_or_default();
     let of = |(ix, (name, _)): (usize, &(&'static str, f64))| {
         let all = || rows.iter().filter_map(move |(_, figures)| figures.get(ix).map(|f| f.1));
