@@ -36,7 +36,9 @@ lint: rust ## Check format, clippy, the repository's own rules, and cargo-deny w
 	@scripts/deny.sh
 
 .PHONY: sim
-sim: rust ## Run the long simulations: random histories of whole fleets (12,000), of residency (200,000) and of roll-outs (50,000), every order around a flip, and leases of shared limits
+sim: rust ## Run the long simulations: 1,000 seeds of every scenario, random histories of whole fleets (12,000), of residency (200,000) and of roll-outs (50,000), every order around a flip, and leases of shared limits
+	$(say) 'every scenario, optimised ($(or $(HISTORIES),1000) seeds of each)'
+	@$(CARGO) run $(LOCKED) --quiet --release -p holdfast -- sim run --all --seeds $(or $(HISTORIES),1000)
 	$(say) 'random histories of residency, optimised ($(or $(HISTORIES),200000) of them)'
 	@PROPTEST_CASES=$(or $(HISTORIES),200000) $(CARGO) test $(LOCKED) --release -p holdfast-placement --test residency_histories -- --nocapture
 	$(say) 'every order around a flip, and random histories of roll-outs, optimised ($(or $(HISTORIES),50000) of them)'

@@ -13,6 +13,11 @@ pub fn complain(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
+/// Shows on a terminal how far something is, in the place of what was shown before.
+pub fn progress(text: &str) {
+    let _ = write!(std::io::stderr(), "\r\x1b[K{text}");
+}
+
 /// Whether what is printed is drawn by a terminal.
 pub fn is_terminal() -> bool {
     std::io::stdout().is_terminal()

@@ -8,5 +8,6 @@ pub mod lease;
 pub mod queue;
 mod report;
 mod run;
+pub mod scenario;
 
 pub use report::{Row, rows};

@@ -10,6 +10,64 @@ pub enum SimCommand {
     /// One limit that many gateways share by leases: how far it is passed, and how many calls the store gets. Without options: 1,000 a second, offered 1,600
     /// through 4 gateways of 40, 30, 20 and 10 %, for three sizes of a chunk.
     Lease(SimLeaseArgs),
+    /// The scenarios that come with this binary.
+    List(SimListArgs),
+    /// Print a scenario, to be changed and run from a file.
+    Show {
+        /// Its name.
+        scenario: String,
+    },
+    /// Run scenarios over many seeds, and say whether all went as expected. Exits with 1 at the first run that did not: with its seed, and in as few acts as
+    /// make it go wrong.
+    Run(SimRunArgs),
+}
+
+/// How to list.
+#[derive(Debug, Args)]
+pub struct SimListArgs {
+    /// The worlds as well: what a scenario of each may set, and the figures that it may expect.
+    #[arg(long)]
+    pub worlds: bool,
+    /// The form of what is printed.
+    #[arg(long, value_enum, default_value_t)]
+    pub output: Output,
+}
+
+/// What to run.
+#[derive(Debug, Args)]
+pub struct SimRunArgs {
+    /// Names of scenarios, or files.
+    #[arg(value_name = "SCENARIO", required_unless_present = "all", conflicts_with = "all")]
+    pub scenarios: Vec<String>,
+    /// All that come with this binary.
+    #[arg(long)]
+    pub all: bool,
+    /// Runs of each, each with its own seed.
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    pub seeds: u64,
+    /// The first seed. The same seeds give the same bytes.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Sets a knob otherwise than the scenario does.
+    #[arg(long, value_name = "KNOB=NUMBER", value_parser = setting)]
+    pub set: Vec<(String, u64)>,
+    /// Write the first run over time, or the one that went wrong, as an SVG picture.
+    #[arg(long, value_name = "FILE")]
+    pub plot: Option<std::path::PathBuf>,
+    /// Print what happened in the first run.
+    #[arg(long)]
+    pub log: bool,
+    /// The form of what is printed.
+    #[arg(long, value_enum, default_value_t)]
+    pub output: Output,
+}
+
+fn setting(text: &str) -> Result<(String, u64), String> {
+    let read = || {
+        let (name, number) = text.split_once('=')?;
+        Some((name.to_owned(), number.parse().ok()?))
+    };
+    read().ok_or_else(|| "write a knob and a whole number, such as nodes=5".to_owned())
 }
 
 /// How gateways wait that were granted nothing.

@@ -1,17 +1,16 @@
-//! `holdfast sim`.
+//! `holdfast sim lease`.
 
 use holdfast_quota::lease::Sharing;
 use holdfast_sim::lease::Scenario;
 use holdfast_sim::{Row, rows};
 use serde_json::{Value, json};
 
-use super::Failure;
-use crate::cli::{Output, SimCommand, SimLeaseArgs, Waiting};
+use super::super::Failure;
+use crate::cli::{Output, SimLeaseArgs, Waiting};
 use crate::output::{self, counted};
 
 /// Simulates, and prints what came of it.
-pub fn run(what: &SimCommand) -> Result<(), Failure> {
-    let SimCommand::Lease(args) = what;
+pub fn run(args: &SimLeaseArgs) -> Result<(), Failure> {
     let rows = rows(&scenarios(args), args.seeds, args.seed);
     match args.output {
         Output::Json => output::say(&told(args, &rows).to_string()),

@@ -1,0 +1,172 @@
+//! A scenario from YAML: one document of mappings, lists and scalars.
+
+use granit_parser::{Event, Parser, ScalarStyle};
+use serde_json::{Map, Value as Json};
+
+use holdfast_sim::scenario::{Fault, Scenario};
+
+/// The most bytes of a scenario, and the deepest nesting.
+const MAX_TEXT: usize = 1 << 20;
+const MAX_DEPTH: usize = 16;
+
+/// What is open.
+enum Open {
+    List(Vec<Json>),
+    Map(Map<String, Json>, Option<String>),
+}
+
+fn wrong(field: &str, why: impl Into<String>) -> Fault {
+    Fault { field: field.to_owned(), why: why.into() }
+}
+
+/// Reads a scenario.
+///
+/// # Errors
+/// The first thing that is wrong with it.
+pub fn scenario(text: &str) -> Result<Scenario, Fault> {
+    let Json::Object(mut top) = value(text)? else {
+        return Err(wrong("", "a scenario is a mapping with name, about, world, set and expect"));
+    };
+    let mut words = |field: &str| match top.remove(field) {
+        Some(Json::String(text)) => Ok(text),
+        Some(Json::Number(number)) => Ok(number.to_string()),
+        Some(other) => Err(wrong(field, format!("{other} is no text"))),
+        None => Err(wrong(field, "is missing")),
+    };
+    let (name, about, world) = (words("name")?, words("about")?, words("world")?);
+    let mut scenario = Scenario::new(&name, &about, &world)?;
+    for (knob, value) in mapping(top.remove("set"), "set")? {
+        let number =
+            value.as_u64().ok_or_else(|| wrong(&format!("set.{knob}"), format!("{value} is no whole number")))?;
+        scenario.set(&knob, number)?;
+    }
+    let mut expect = mapping(top.remove("expect"), "expect")?;
+    match expect.remove("promises") {
+        None => {}
+        Some(Json::Array(all)) => {
+            for promise in all {
+                let name = promise.as_str().ok_or_else(|| wrong("expect.promises", format!("{promise} is no name")))?;
+                scenario.expect(name)?;
+            }
+        }
+        Some(other) => return Err(wrong("expect.promises", format!("{other} is no list"))),
+    }
+    for (figure, value) in mapping(expect.remove("figures"), "expect.figures")? {
+        let numbers: Option<Vec<f64>> = value.as_array().and_then(|all| all.iter().map(Json::as_f64).collect());
+        let Some([least, most]) = numbers.as_deref() else {
+            return Err(wrong(&format!("expect.figures.{figure}"), format!("{value} is not a list of two numbers")));
+        };
+        scenario.within(&figure, *least, *most)?;
+    }
+    let left = |prefix: &str, map: &Map<String, Json>| map.keys().next().map(|key| format!("{prefix}{key}"));
+    match left("", &top).or_else(|| left("expect.", &expect)) {
+        Some(field) => Err(wrong(&field, "is no field of a scenario")),
+        None => Ok(scenario),
+    }
+}
+
+fn mapping(value: Option<Json>, field: &str) -> Result<Map<String, Json>, Fault> {
+    match value {
+        None | Some(Json::Null) => Ok(Map::new()),
+        Some(Json::Object(map)) => Ok(map),
+        Some(other) => Err(wrong(field, format!("{other} is no mapping"))),
+    }
+}
+
+fn value(text: &str) -> Result<Json, Fault> {
+    if text.len() > MAX_TEXT {
+        return Err(wrong("", format!("it has {} bytes; the most is {MAX_TEXT}", text.len())));
+    }
+    let (mut open, mut root): (Vec<Open>, Option<Json>) = (Vec::new(), None);
+    for event in Parser::new_from_str(text) {
+        let (event, span) = event.map_err(|error| wrong("", format!("it is not YAML: {error}")))?;
+        let line = span.start.line();
+        let done = match event {
+            Event::Scalar(text, style, ..) => Some(scalar(&text, style == ScalarStyle::Plain)),
+            Event::SequenceStart(..) => {
+                open.push(Open::List(Vec::new()));
+                None
+            }
+            Event::MappingStart(..) => {
+                open.push(Open::Map(Map::new(), None));
+                None
+            }
+            Event::SequenceEnd | Event::MappingEnd => match open.pop() {
+                Some(Open::List(items)) => Some(Json::Array(items)),
+                Some(Open::Map(map, _)) => Some(Json::Object(map)),
+                None => None,
+            },
+            Event::Alias(_) | Event::UnresolvedAlias(_) => {
+                return Err(wrong("", format!("line {line} has an alias; write the value out")));
+            }
+            _ => None,
+        };
+        if open.len() > MAX_DEPTH {
+            return Err(wrong("", format!("line {line} is nested too deeply")));
+        }
+        let Some(done) = done else { continue };
+        match open.last_mut() {
+            None => root = Some(done),
+            Some(Open::List(items)) => items.push(done),
+            Some(Open::Map(map, key)) => match (key.take(), done) {
+                (Some(key), value) => {
+                    if map.insert(key.clone(), value).is_some() {
+                        return Err(wrong(&key, format!("is given twice, the second time in line {line}")));
+                    }
+                }
+                (None, Json::String(text)) => *key = Some(text),
+                (None, other) => *key = Some(other.to_string()),
+            },
+        }
+    }
+    root.ok_or_else(|| wrong("", "it is empty"))
+}
+
+fn scalar(text: &str, plain: bool) -> Json {
+    if !plain {
+        return Json::String(text.to_owned());
+    }
+    let whole = || text.replace('_', "").parse::<u64>().ok().map(Json::from);
+    let number = || text.parse::<f64>().ok().filter(|n| n.is_finite()).map(Json::from);
+    match text {
+        "" | "~" | "null" => Json::Null,
+        "true" => Json::from(1),
+        "false" => Json::from(0),
+        _ => whole().or_else(number).unwrap_or_else(|| Json::String(text.to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "name: a\nabout: b\nworld: lease\nset: { gateways: 4 }\nexpect: { promises: [RATE-1], figures: { over: [0, 100] } }\n";
+
+    #[test]
+    fn a_scenario_is_read() {
+        let scenario = scenario(GOOD).unwrap();
+        assert_eq!((scenario.name.as_str(), scenario.set.get("gateways")), ("a", 4));
+        assert_eq!((scenario.promises, scenario.ranges.len()), (vec!["RATE-1"], 1));
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_field() {
+        for (from, to, field) in [
+            ("world: lease", "world: leese", "world"),
+            ("gateways: 4", "gateway: 4", "set.gateway"),
+            ("gateways: 4", "gateways: 0", "set.gateways"),
+            ("gateways: 4", "gateways: many", "set.gateways"),
+            ("RATE-1", "PIN-1", "expect.promises"),
+            ("over: [0, 100]", "under: [0, 100]", "expect.figures.under"),
+            ("over: [0, 100]", "over: [100, 0]", "expect.figures.over"),
+            ("over: [0, 100]", "over: 7", "expect.figures.over"),
+            ("about: b", "abuot: b", "about"),
+            ("about: b", "about: b\nseeds: 3", "seeds"),
+            ("about: b", "about: b\nabout: c", "about"),
+            ("about: b", "about: [b", ""),
+        ] {
+            let fault = scenario(&GOOD.replace(from, to)).unwrap_err();
+            assert_eq!(fault.field, field, "{to}: {fault:?}");
+        }
+    }
+}
