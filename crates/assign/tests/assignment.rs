@@ -256,7 +256,7 @@ proptest! {
         let mut next = 0;
         for (range, weight) in split.ranges().iter().zip(&weights) {
             prop_assert_eq!(range.from, next);
-            prop_assert!(range.to >= range.from && (*weight > 0) == !range.is_empty());
+            prop_assert!(range.to >= range.from && (*weight > 0) != range.is_empty());
             next = range.to;
         }
         prop_assert_eq!(next, PLACES);

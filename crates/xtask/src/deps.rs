@@ -40,7 +40,7 @@ const TABLE: &[Row] = &[
     row("3", "store", &["types", "digest"], false),
     row("3", "bank", &["types", "quota"], false),
     row("3", "telemetry", &["types"], false),
-    row("3", "wire", &["types", "digest", "decide", "config", "plane"], false),
+    row("3", "wire", &["types", "placement", "digest", "decide", "config", "plane"], false),
     row("4", "sim", &["types", "placement", "quota", "quorum", "decide"], true),
     row(
         "4",

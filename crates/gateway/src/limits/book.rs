@@ -239,11 +239,8 @@ impl Use {
     /// False: there has to be another one in its place.
     fn change(&mut self, cap: Cap, now: Mono) -> bool {
         match (self, cap) {
-            (Self::Leased(leased), Cap::Rate(Allowance::Limited(to))) => {
-                if leased.limit() != to {
-                    leased.change(to, now);
-                }
-            }
+            (Self::Leased(leased), Cap::Rate(Allowance::Limited(to))) if leased.limit() == to => {}
+            (Self::Leased(leased), Cap::Rate(Allowance::Limited(to))) => leased.change(to, now),
             (Self::Leased(_), _) => return false,
             // It would be leased if it were new.
             (Self::Rate(metered), Cap::Rate(Allowance::Limited(_)))

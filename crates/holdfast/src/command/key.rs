@@ -80,7 +80,7 @@ fn revoke(tenant: &str, prefix: &str, reason: Option<&str>, args: &AdminArgs) ->
     })?;
     match args.output {
         Output::Json => {
-            output::say(&json!({ "prefix": prefix, "tenant": tenant, "revision": done["revision"] }).to_string())
+            output::say(&json!({ "prefix": prefix, "tenant": tenant, "revision": done["revision"] }).to_string());
         }
         Output::Table => output::say(&format!("revision {}: {MARK}{prefix} is revoked", done["revision"])),
     }

@@ -43,7 +43,7 @@ pub enum Planes {
     /// In this process.
     Here(Both),
     /// In others.
-    Elsewhere(Elsewhere),
+    Elsewhere(Box<Elsewhere>),
 }
 
 /// Gives the gateway's end of the link to its control plane, wherever that is.
@@ -53,7 +53,7 @@ pub enum Planes {
 pub async fn open(read: Read) -> Result<(Planes, ControlEnd), Failure> {
     if read.split.loaded.config.role() == Role::Gateway {
         let (elsewhere, control) = follow::open(&read.split.loaded.config).await?;
-        return Ok((Planes::Elsewhere(elsewhere), control));
+        return Ok((Planes::Elsewhere(Box::new(elsewhere)), control));
     }
     let (both, control) = both::open(read).await?;
     Ok((Planes::Here(both), control))

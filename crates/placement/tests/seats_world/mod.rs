@@ -1,6 +1,6 @@
 //! A fleet in one thread: gateways, registrars over one record, servers, and a network that does what it likes.
 
-#![allow(dead_code, clippy::panic, reason = "a test fails loudly; each program uses a part of it")]
+#![allow(dead_code, clippy::panic, clippy::unwrap_used, reason = "a test fails loudly; each program uses a part of it")]
 
 mod gateway;
 
@@ -292,7 +292,7 @@ impl World {
                 self.send(Message::Wrote { control, claim, version, record, sent });
             }
             Message::Wrote { control, claim, version, record, sent } => {
-                self.wrote(control, claim, version, record, sent)
+                self.wrote(control, claim, version, record, sent);
             }
         }
     }
@@ -328,9 +328,9 @@ impl World {
         let running: Vec<&Load> = self.loads.iter().filter(|load| load.ends > now).collect();
         let all = running.len();
         assert!(all <= self.shape.bound as usize, "{all} loads in the fleet, {} are allowed", self.shape.bound);
-        for server in 0..SERVERS.len() {
+        for (server, name) in SERVERS.iter().enumerate() {
             let here = running.iter().filter(|load| load.server == server).count();
-            assert!(here <= MAX_LOADS, "{here} loads on {}", SERVERS[server]);
+            assert!(here <= MAX_LOADS, "{here} loads on {name}");
         }
     }
 
