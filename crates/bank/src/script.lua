@@ -57,7 +57,8 @@ local function refill(time, speed, most)
     level = min(level + (time - at) * speed, most)
     at = time
 end
-if kept.k ~= tokens or kept.p ~= per or kept.b ~= burst then
+local changed = kept.k ~= tokens or kept.p ~= per or kept.b ~= burst
+if changed then
     refill(max(now, opens), kept.k, kept.b * kept.p)
     -- Rounded up, so that a change back and forth makes no tokens.
     local used = kept.b * kept.p - level
@@ -112,7 +113,6 @@ for id, l in pairs(gates) do
     end
 end
 local known = gates[me]
-if known and order <= known[1] then return {} end
 
 local function keep()
     local last = gates[me]
@@ -126,6 +126,11 @@ local function keep()
     -- Kept until it is full again, and everybody's lease has ended.
     local full = (burst * per - level) / max(tokens, 1) + max(at - now, 0)
     redis.call('PEXPIRE', KEYS[1], int(min(ceil((full + lease) / 1000) + 60000, 4000000000000)))
+end
+if known and order <= known[1] then
+    -- Too late to be granted anything; but the limit may be another one from now on.
+    if changed then keep() end
+    return {}
 end
 local function answer(granted, chunk, ask_after, alone_for)
     keep()

@@ -113,7 +113,7 @@ fn a_server_is_left_alone_for_as_long_as_loads_may_last_of_which_it_does_not_tel
     let now = world.now;
     observed(&mut world, 0, now, &[]);
     assert_eq!(loads(&world), []);
-    world.now = hold;
+    world.advance(hold.since(world.now));
     assert!(world.machine.drained_of_loads(world.now));
     observed(&mut world, 0, hold, &[]);
     want(&mut world, 1, 1, &[0]);
