@@ -13,6 +13,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use serde_json::{Value, json};
 
+use holdfast_decide::rollout::RolloutId;
 use holdfast_net::tls::Entrance;
 use holdfast_net::{Listener, Tasks};
 use holdfast_placement::residency::{ReplicaReport, Report, State};
@@ -25,6 +26,7 @@ use crate::probes;
 use crate::receipts;
 use crate::residency::SeatNumbers;
 use crate::server::Gateway;
+use crate::shadow;
 use crate::table::PendingPin;
 
 /// Most entries of one page of a listing.
@@ -86,6 +88,7 @@ async fn route(gateway: &Arc<Gateway>, access: &Access, also: Option<Also>, requ
         "/v1/limits" => json_answer(StatusCode::OK, limits(gateway, &query).to_string()),
         "/v1/explain" => explain(gateway, &query),
         "/v1/receipts" => receipts_page(gateway, &query),
+        "/v1/shadows" => shadows(gateway, &query),
         _ => match path.strip_prefix("/v1/receipts/") {
             Some(id) => receipt(gateway, id).await,
             None => problem(StatusCode::NOT_FOUND, "there is nothing at this path"),
@@ -94,7 +97,7 @@ async fn route(gateway: &Arc<Gateway>, access: &Access, also: Option<Also>, requ
 }
 
 /// The paths that this crate answers.
-const OWN: [&str; 11] = [
+const OWN: [&str; 12] = [
     "/livez",
     "/healthz",
     "/readyz",
@@ -106,6 +109,7 @@ const OWN: [&str; 11] = [
     "/v1/limits",
     "/v1/explain",
     "/v1/receipts",
+    "/v1/shadows",
 ];
 
 fn json_answer(status: StatusCode, body: String) -> Answer {
@@ -274,6 +278,17 @@ fn obstacles(gateway: &Gateway, report: &Report, pending: &PendingPin) -> Vec<Va
 fn receipts_page(gateway: &Gateway, query: &Query<'_>) -> Answer {
     let limit = query.get("limit").and_then(|limit| limit.parse().ok());
     json_answer(StatusCode::OK, receipts::list(&gateway.receipts, query.get("tenant").as_deref(), limit).to_string())
+}
+
+/// `?rollout=ID`: what copied traffic of a roll-out has shown at this gateway.
+fn shadows(gateway: &Gateway, query: &Query<'_>) -> Answer {
+    match query.get("rollout").and_then(|id| id.parse().ok()) {
+        Some(id) => {
+            let reports = gateway.tables.shadow_report(RolloutId(id));
+            json_answer(StatusCode::OK, json!({ "rollout": id, "shadows": shadow::told(&reports) }).to_string())
+        }
+        None => problem(StatusCode::BAD_REQUEST, "rollout is the number of a roll-out"),
+    }
 }
 
 async fn receipt(gateway: &Gateway, id: &str) -> Answer {

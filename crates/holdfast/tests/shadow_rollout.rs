@@ -52,6 +52,15 @@ async fn a_version_that_differs_stops_with_its_report_and_one_that_agrees_goes_t
     assert!(shadowed(&fleet, "differed").await >= 1.0);
     assert_eq!(shadowed(&fleet, "agreed").await, 0.0);
 
+    let shown = fleet.gateway.admin_get("/v1/shadows?rollout=1").await;
+    let pin = &shown["shadows"][0];
+    assert!(pin["differed"].as_u64() >= Some(1) && pin["agreed"] == 0, "{shown}");
+    let difference = &pin["differences"][0];
+    assert!(difference["kind"].is_string(), "{shown}");
+    let id = difference["request_id"].as_str().unwrap();
+    assert_eq!(fleet.gateway.admin_get(&format!("/v1/receipts/{id}")).await["version"], "1", "{shown}");
+    assert_eq!(fleet.gateway.admin_get("/v1/shadows?rollout=99").await["shadows"], json!([]));
+
     let begun = Instant::now();
     let (went, told) = pin_set(&fleet, "3").await;
     assert!(went, "{told}");

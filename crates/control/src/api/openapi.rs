@@ -14,7 +14,7 @@ use super::routes::{Op, ROUTES, Route, Steer, Takes};
 use super::schemas;
 
 /// The gateway's own resources: path, query, type of the answer, summary.
-const GATEWAY: [(&str, &[&str], &str, &str); 12] = [
+const GATEWAY: [(&str, &[&str], &str, &str); 13] = [
     ("/livez", &[], "application/json", "Whether the process lives"),
     ("/readyz", &["verbose"], "application/json", "Whether the gateway serves"),
     ("/healthz", &[], "application/json", "The same as /livez"),
@@ -26,6 +26,7 @@ const GATEWAY: [(&str, &[&str], &str, &str); 12] = [
     ("/v1/limits", &["tenant", "limit", "after"], "application/json", "Limits and what is used of them"),
     ("/v1/explain", &["tenant", "model", "version", "header"], "application/json", "What a request would get, and why"),
     ("/v1/receipts", &["tenant", "limit"], "application/json", "What was decided for the last requests, newest first"),
+    ("/v1/shadows", &["rollout"], "application/json", "What copied traffic of a roll-out has shown at this gateway"),
     ("/v1/receipts/{id}", &[], "application/json", "What was decided for one of the last requests"),
 ];
 /// What is there beside the table of routes and the gateway's own resources.

@@ -15,6 +15,7 @@ mod difference;
 mod order;
 mod room;
 mod run;
+mod show;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -38,6 +39,7 @@ use crate::table::{Table, target};
 pub use copying::Copying;
 pub use difference::{Difference, Kind, Magnitude};
 pub use order::{Noted, ShadowReport};
+pub(crate) use show::told;
 
 use copying::Ticket;
 use order::{Course, Order, Outcome};
