@@ -212,7 +212,8 @@ async fn a_request_that_outlives_the_drain_ends_with_it_and_the_exit_code_says_s
 
 #[tokio::test]
 async fn clients_that_do_nothing_do_not_hold_the_process_up() {
-    let mut rig = Rig::with(Differs { top: "timeouts: { drain: 30s }", ..Differs::default() }, |_| None).await;
+    let mut rig =
+        Rig::with(Differs { top: "timeouts: { drain: 12s, head: 2s }", ..Differs::default() }, |_| None).await;
     let mut held = Vec::new();
     for n in 0..30 {
         let mut client = rig.raw().await;
@@ -228,7 +229,7 @@ async fn clients_that_do_nothing_do_not_hold_the_process_up() {
     }
     let mut h2 = RawH2::connect(rig.gateway.data.addr()).await;
     rig.gateway.proc.sigterm();
-    let status = rig.gateway.proc.wait_exit(Duration::from_secs(29)).await;
+    let status = rig.gateway.proc.wait_exit(Duration::from_secs(11)).await;
     assert_eq!(status.code(), Some(0));
     for mut client in held {
         assert!(client.rest().await.unwrap().is_empty());
