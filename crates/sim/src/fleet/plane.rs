@@ -61,6 +61,8 @@ impl World<'_> {
         let process = self.number();
         let term = self.store.next_term;
         self.store.next_term += 1;
+        // Written down before anything is read, as the product does it: what an earlier leader has on its way can then not be saved unseen.
+        self.store.term = term;
         self.tally.terms += 1;
         self.note(|| format!("control plane {plane} leads, term {term}"));
         self.planes[plane] = Some(Plane {
