@@ -272,11 +272,32 @@ pub enum ReplicaCommand {
 /// Questions about limits.
 #[derive(Debug, Subcommand)]
 pub enum LimitsCommand {
+    /// Look at plans: what tenants are allowed that name them.
+    Plan {
+        /// What of them.
+        #[command(subcommand)]
+        what: PlansCommand,
+    },
     /// List them, with what is left of each in this gateway.
     List {
         /// Of one tenant.
         #[arg(long)]
         tenant: Option<String>,
+        /// Which gateway.
+        #[command(flatten)]
+        admin: AdminArgs,
+    },
+}
+
+/// Questions about plans of limits.
+#[derive(Debug, Subcommand)]
+pub enum PlansCommand {
+    /// List them, with what each says.
+    List(AdminArgs),
+    /// Show one.
+    Show {
+        /// Its name.
+        name: String,
         /// Which gateway.
         #[command(flatten)]
         admin: AdminArgs,
