@@ -119,7 +119,7 @@ section! {
         issuer: Option<Box<str>> = None, Required(TEXT);
         /// Where its keys are published (RFC 7517): https://HOST/PATH. Redirects are not followed. Either this or `jwks_file`.
         jwks_url: Option<JwksUrl> = None, Optional(JWKS_URL);
-        /// A file with its keys. It is looked at again like a URL.
+        /// A file with its keys. It is looked at again like a URL, and with each reload.
         jwks_file: Option<PathBuf> = None, Optional(PATH);
         /// Who signs the certificate of `jwks_url`, in PEM. Left out: whom the system believes.
         authorities: Option<PathBuf> = None, Optional(PATH);

@@ -40,6 +40,7 @@ mod worker;
 
 pub use admin::{Access, Also, Answer, not_allowed, problem};
 pub use admin_port::serve_admin;
+pub use identity::check_key_file;
 pub use limits::Measured;
 pub use local::Local;
 pub use probes::StoreProbe;
