@@ -103,7 +103,8 @@ async fn route(gateway: &Arc<Gateway>, access: &Access, also: Option<Also>, requ
 
 const NOTHING: &str = "there is nothing at this path";
 /// The answer of a gateway without a control plane in its process.
-const DESIRED: &str = "this is a gateway: what is desired, roll-outs and nodes are asked of a control plane, at its admin port";
+const DESIRED: &str =
+    "this is a gateway: what is desired, roll-outs and nodes are asked of a control plane, at its admin port";
 
 /// Whether a path of the admin port is a gateway's, and not a control plane's.
 #[must_use]
