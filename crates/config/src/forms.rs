@@ -10,6 +10,7 @@ use holdfast_types::{Bytes, ModelName, PlanName, PoolName, ReplicaName, TenantId
 
 use crate::api_keys::KeyForm;
 use crate::compound::{List, MapOf, Named, Optional, Required};
+use crate::experiment::{ExperimentForm, RuleForm};
 use crate::fleet::{ControlSection, GatewaySection, StoreSection};
 use crate::identity::AuthForm;
 use crate::kind::{Choice, Flag};
@@ -73,6 +74,8 @@ section! {
         plans: Vec<PlanForm> = Vec::new(), List { item: form::<PlanForm>(), least: 0 };
         /// Customers and what they pin.
         tenants: Vec<TenantForm> = Vec::new(), List { item: form::<TenantForm>(), least: 0 };
+        /// Experiments: versions of a model that are tried on parts of the people.
+        experiments: Vec<ExperimentForm> = Vec::new(), List { item: form::<ExperimentForm>(), least: 0 };
     }
 }
 
@@ -207,5 +210,7 @@ section! {
         limits: Option<OwnLimitsForm> = None, Optional(form::<OwnLimitsForm>());
         /// Its API keys, as `holdfast key create` makes them; taken where `auth.keys` is true.
         keys: Vec<KeyForm> = Vec::new(), List { item: form::<KeyForm>(), least: 0 };
+        /// Versions for some of its requests, instead of the pin's: the first rule of the model whose target holds decides.
+        rules: Vec<RuleForm> = Vec::new(), List { item: form::<RuleForm>(), least: 0 };
     }
 }

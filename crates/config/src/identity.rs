@@ -31,6 +31,8 @@ pub struct Auth {
     pub jwt: Vec<JwtIssuer>,
     /// Whether API keys of the table are taken.
     pub keys: bool,
+    /// The scope of a token or API key whose bearer may override the version. None: nobody may.
+    pub override_scope: Option<Box<str>>,
     /// How many verified tokens are remembered in all.
     pub cache: u32,
     /// The bound on bad tokens of one address.
@@ -91,6 +93,8 @@ section! {
         jwt: Vec<JwtForm> = Vec::new(), List { item: form::<JwtForm>(), least: 0 };
         /// Whether the API keys of tenants are taken (`authorization: Bearer hfk_...`).
         keys: bool = false, Flag;
+        /// The scope of administrators: a token or API key that has it may name any version of a model, in `x-holdfast-override`. Left out: nobody may.
+        override_scope: Option<Box<str>> = None, Optional(TEXT);
         /// How many verified tokens are remembered, in equal parts for the workers.
         cache: u32 = 10_000, Count { least: 16, most: 10_000_000 };
         /// The bound on tokens of one address that prove nobody. It is asked before a signature is checked; tokens that are remembered as good pass it.
@@ -267,6 +271,9 @@ pub(crate) fn check(checker: &mut Checker<'_, '_>, file: &File) -> Option<Auth> 
     if !form.keys && file.tenants.iter().any(|tenant| !tenant.keys.is_empty()) {
         checker.warn(&path, "does not say keys: true, so the keys of tenants are not taken");
     }
+    if form.override_scope.is_some() && form.jwt.is_empty() && !form.keys {
+        checker.warn(&path.field("override_scope"), "is of no use: only tokens and API keys have scopes");
+    }
     let list = path.field("jwt");
     checker.check_unique_exactly(&list, "issuer", form.jwt.iter().map(|jwt| jwt.issuer.as_deref()));
     let issuers = form.jwt.iter().enumerate();
@@ -281,6 +288,7 @@ pub(crate) fn check(checker: &mut Checker<'_, '_>, file: &File) -> Option<Auth> 
         allow_non_loopback: form.allow_non_loopback,
         jwt: issuers,
         keys: form.keys,
+        override_scope: form.override_scope.clone(),
         cache: form.cache,
         bad_tokens: form.bad_tokens.clone(),
     })

@@ -13,6 +13,7 @@
 
 mod api_keys;
 mod check;
+mod check_experiments;
 mod check_fleet;
 mod check_limits;
 mod check_models;
@@ -20,14 +21,17 @@ mod check_pools;
 mod check_tenants;
 mod compound;
 mod env;
+mod experiment;
 mod fault;
 mod fleet;
 mod forms;
 mod frame;
+mod given;
 mod identity;
 mod kind;
 mod limits;
 mod model;
+mod moments;
 mod number;
 mod path;
 mod places;
@@ -48,9 +52,11 @@ use std::io;
 
 pub use api_keys::ApiKey;
 pub use env::PREFIX as ENVIRONMENT_PREFIX;
+pub use experiment::{Arm, Experiment, Rule, Status};
 pub use fault::{Fault, Faults, MAX_LISTED};
 pub use fleet::*;
 pub use frame::{Frame, ReadFile};
+pub use given::with_history;
 pub use identity::{Auth, BadTokens, JwksSource, JwksUrl, JwtIssuer};
 pub use limits::*;
 pub use model::*;

@@ -6,7 +6,9 @@
 mod admin;
 mod admin_port;
 mod answer;
+mod asker;
 mod body;
+mod cause;
 mod connection;
 mod exchange;
 mod explain;

@@ -16,6 +16,7 @@ use super::accept::{Asked, ModelCall, accept, budget, method_name, query};
 use super::identify::{self, Who};
 use super::payload::{self, Payload};
 use super::{admit, dispatch, finish, resolve, send};
+use crate::asker::Asker;
 use crate::body::AnswerBody;
 use crate::exchange::Exchange;
 use crate::headers;
@@ -274,7 +275,8 @@ fn enter_under(
         Err(failure) => Err(failure.clone()),
         Ok(who) => {
             let submission = resolve::submission(&parts.headers, &exchange.id.text);
-            resolve::resolve(gateway, table, who.tenant(), &call, submission)
+            let asker = Asker { who, fields: &parts.headers, settings };
+            resolve::resolve(gateway, table, &asker, &call, submission)
         }
     };
     if let Ok(Who::Proved(subject)) = &who {
@@ -286,8 +288,11 @@ fn enter_under(
                 let submission = resolve::submission(&parts.headers, &exchange.id.text);
                 exchange.shadow = gateway.tables.shadows.choose(&resolution, submission);
             }
+            exchange.note(|journal| {
+                journal.resolved = Some(Clock::now());
+                journal.cause.clone_from(&resolution.cause);
+            });
             exchange.resolution = Some(resolution);
-            exchange.note(|journal| journal.resolved = Some(Clock::now()));
         }
         Err(failure) => {
             let tenant = who.as_ref().ok().map(Who::tenant);

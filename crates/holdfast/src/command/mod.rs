@@ -7,6 +7,7 @@ mod change;
 mod check;
 mod control;
 mod demo;
+mod experiment;
 mod explain;
 mod export;
 mod fetch_backup;
@@ -110,6 +111,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Pin { what: PinCommand::Remove { tenant, model, how } } => {
             change::remove_pin(&tenant, &model, &how.into())
         }
+        Command::Experiment { what } => experiment::run(&what),
         Command::Key { what } => key::run(&what),
         Command::Rollout { what } => rollout::run(&what),
         Command::Node { what: NodeCommand::List(args) } => rollout::nodes(&args),
