@@ -45,7 +45,7 @@ pub struct CreateKeyArgs {
     /// Which user shows it.
     #[arg(long)]
     pub user: Option<String>,
-    /// Under which plan.
+    /// The plan that says what its user may use.
     #[arg(long)]
     pub plan: Option<String>,
     /// What it may be used for. Several times for several.
