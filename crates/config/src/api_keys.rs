@@ -45,7 +45,7 @@ section! {
         user: Option<Box<str>> = None, Optional(NAME);
         /// The plan that says what its user may use.
         plan: Option<Box<str>> = None, Optional(NAME);
-        /// What it may be used for.
+        /// What rules, experiments and the override see of it. A scope by itself allows and refuses nothing.
         scopes: Vec<Box<str>> = Vec::new(), List { item: NAME, least: 0 };
         /// Whatever people want to know of it.
         note: Option<Box<str>> = None, Optional(NAME);

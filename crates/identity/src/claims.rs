@@ -85,7 +85,7 @@ pub struct Subject {
     pub chooses: bool,
     /// The device.
     pub device: Option<Box<str>>,
-    /// What it may be used for.
+    /// The scopes it was given. By themselves they allow and refuse nothing.
     pub scopes: Box<[Box<str>]>,
 }
 
