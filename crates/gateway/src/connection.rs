@@ -36,6 +36,9 @@ pub async fn serve_connection(gateway: Arc<Gateway>, worker: Arc<Worker>, stream
             is_h1: request.version() < http::Version::HTTP_2,
             is_head: request.method() == http::Method::HEAD,
         };
+        if request.version() < http::Version::HTTP_11 {
+            on.set_ends_by_close();
+        }
         let exchange = Exchange::begin(gateway.clone(), worker.request_id(), Some(client.clone()), on.begin());
         // What can be done at once is done before there is a future, so that the future, of which each connection has one, is small.
         let entered = flow::enter(Box::new(exchange), request);

@@ -149,6 +149,15 @@ impl Guarded {
     }
 }
 
+/// An answer to HTTP/1.0 that came in pieces ends where the connection does. One that broke off must not look whole.
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        if self.state.must_reset() {
+            self.stream.reset();
+        }
+    }
+}
+
 impl AsyncRead for Guarded {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;

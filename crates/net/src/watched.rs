@@ -52,6 +52,12 @@ impl Watched {
         (self.reading, self.ended) = (false, false);
     }
 
+    /// Has the connection end in a reset when it is dropped.
+    pub(crate) fn reset(&self) {
+        // Without success it ends as connections do.
+        let _ = self.stream.set_zero_linger();
+    }
+
     fn socket(&mut self) -> io::Result<Pin<&mut TcpStream>> {
         self.watch = None;
         let stream = Arc::get_mut(&mut self.stream).map(Pin::new);
