@@ -19,6 +19,7 @@ use super::{admit, dispatch, finish, resolve, send};
 use crate::asker::Asker;
 use crate::body::AnswerBody;
 use crate::exchange::Exchange;
+use crate::exposed;
 use crate::headers;
 use crate::identity::{Issuer, Refused};
 use crate::probes;
@@ -261,6 +262,10 @@ fn enter_now(mut exchange: Box<Exchange>, request: Request<Incoming>, may_wait: 
                 journal.resolved = Some(Clock::now());
                 journal.cause.clone_from(&resolution.cause);
             });
+            if let (true, ModelOp::Infer, Ok(who)) = (resolution.cause.is_some(), call.op, &who) {
+                let asker = Asker { who, fields: &parts.headers, settings };
+                exposed::expose(&gateway, &resolution, &asker, &exchange.id);
+            }
             exchange.resolution = Some(resolution);
         }
         Err(failure) => {
