@@ -33,7 +33,7 @@ section! {
         listen: Listen = Listen::default(), form::<Listen>();
         /// Worker threads of the data plane. Left out: one per core.
         workers: Option<NonZeroU32> = None, Optional(Positive { most: 1_024 });
-        /// The folder of everything that survives a restart.
+        /// The folder of everything that survives a restart. Like every path in the file: relative to the folder of the file.
         state: PathBuf = PathBuf::from("./holdfast-data"), PATH;
         /// Which side owns pools, models, tenants and pins. `store`: what is saved in the state folder; the file fills it once, when it is empty.
         /// `file`: the file, at each start and reload.

@@ -293,6 +293,12 @@ pub enum ReplicaCommand {
 /// Questions about limits.
 #[derive(Debug, Subcommand)]
 pub enum LimitsCommand {
+    /// Look at plans: what tenants are allowed that name them.
+    Plan {
+        /// What of them.
+        #[command(subcommand)]
+        what: PlansCommand,
+    },
     /// List them, with what is left of each in this gateway.
     List {
         /// Of one tenant.
@@ -314,6 +320,21 @@ pub enum ExperimentCommand {
         /// Which.
         name: String,
         /// Which gateway or control plane.
+        #[command(flatten)]
+        admin: AdminArgs,
+    },
+}
+
+/// Questions about plans of limits.
+#[derive(Debug, Subcommand)]
+pub enum PlansCommand {
+    /// List them, with what each says.
+    List(AdminArgs),
+    /// Show one.
+    Show {
+        /// Its name.
+        name: String,
+        /// Which gateway.
         #[command(flatten)]
         admin: AdminArgs,
     },

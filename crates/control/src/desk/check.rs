@@ -34,7 +34,7 @@ pub(super) fn check(frame: &Frame, resources: &Resources, files: Files) -> Resul
         Files::Read => (frame.read_file)(path),
         Files::None => Err(io::Error::other("only a configuration file may name files; write the document itself")),
     };
-    let source = Source { read_file: &read_file, ..Source::text("table", &text) };
+    let source = Source { folder: &frame.folder, read_file: &read_file, ..Source::text("table", &text) };
     let names = Names::of(resources);
     let loaded = load(&source).map_err(|faults| names.told(&faults))?;
     let warnings = names.told(&loaded.warnings);

@@ -31,6 +31,16 @@ impl fmt::Display for FitError {
     }
 }
 
+impl FitError {
+    /// Where in the configuration it is said what cannot be kept.
+    #[must_use]
+    pub fn path(&self, config: &Config) -> String {
+        let Self::Overflow { pool, .. } = self else { return "pools".to_owned() };
+        let at = config.pools.iter().position(|known| known.name.as_str() == pool);
+        at.map_or_else(|| "pools".to_owned(), |at| format!("pools[{at}].memory"))
+    }
+}
+
 impl std::error::Error for FitError {}
 
 /// Checks every pool that guarantees its pins, over the real layout.

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::Failure;
+use super::limits::{HEAD, cells};
 use crate::admin::{encoded, get};
 use crate::cli::{ExplainArgs, Output};
 use crate::output;
@@ -60,6 +61,11 @@ fn print(told: &Value) {
             text(member, "why").to_owned(),
         ]
     });
+    if let Some(limits) = told.get("limits") {
+        let mode = if limits["mode"] == "shadow" { " (shadow: counted, nothing is refused)" } else { "" };
+        let lines = limits["limits"].as_array().into_iter().flatten().map(cells);
+        output::say(&format!("\nlimits{mode}:\n{}", output::table(&HEAD, lines)));
+    }
     output::say("");
     output::say(&output::table(&["subset", "holds", "usable", "in flight", "state", "why"], rows));
     output::say(&format!("\n{:<10} {}", "now", text(told, "now")));

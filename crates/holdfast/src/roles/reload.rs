@@ -77,6 +77,7 @@ impl Reload {
         };
         // A refusal is counted, logged and shown by whoever refuses.
         let _ = self.gateway.tables.offer(taken);
+        self.gateway.tables.read_again();
         later
     }
 
