@@ -56,6 +56,8 @@ section! {
         metrics: Metrics = Metrics::default(), form::<Metrics>();
         /// The record of which version gave which answer, in a chain of hashes.
         audit: Audit = Audit::default(), form::<Audit>();
+        /// Which arms of experiments people were given: an event for each person and arm, as lines of JSON.
+        exposures: Exposures = Exposures::default(), form::<Exposures>();
         /// The decisions of the last requests, kept in memory for who asks.
         receipts: Receipts = Receipts::default(), form::<Receipts>();
         /// What is logged and how.

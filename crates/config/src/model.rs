@@ -13,7 +13,9 @@ use crate::fleet::{ControlSection, GatewaySection, Role, StoreSection};
 use crate::identity::Auth;
 use crate::limits::{Plan, PlanLimits};
 use crate::pool::{Digest, Pool};
-use crate::settings::{Audit, FleetLoads, History, Limits, Listen, Log, Metrics, Receipts, Rollouts, Timeouts, Truth};
+use crate::settings::{
+    Audit, Exposures, FleetLoads, History, Limits, Listen, Log, Metrics, Receipts, Rollouts, Timeouts, Truth,
+};
 use crate::stamps::Stamps;
 
 /// A whole configuration.
@@ -45,6 +47,8 @@ pub struct Config {
     pub metrics: Metrics,
     /// The audit log.
     pub audit: Audit,
+    /// Exposures to experiments.
+    pub exposures: Exposures,
     /// Receipts.
     pub receipts: Receipts,
     /// Logs.
@@ -84,6 +88,7 @@ impl Default for Config {
             loads: FleetLoads::default(),
             metrics: Metrics::default(),
             audit: Audit::default(),
+            exposures: Exposures::default(),
             receipts: Receipts::default(),
             log: Log::default(),
             store: None,
@@ -114,6 +119,12 @@ impl Config {
     pub fn receipts_folder(&self) -> PathBuf {
         let disk = self.receipts.disk.as_ref().and_then(|disk| disk.folder.clone());
         disk.unwrap_or_else(|| self.state.join("receipts"))
+    }
+
+    /// Where exposures are.
+    #[must_use]
+    pub fn exposures_folder(&self) -> PathBuf {
+        self.exposures.folder.clone().unwrap_or_else(|| self.state.join("exposures"))
     }
 
     /// Where the audit log is.

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::HeaderValue;
 
 use holdfast_config::{Stamp, Stamps};
-use holdfast_decide::{Cause, Reason, Route};
+use holdfast_decide::{Cause, KeyFrom, Reason, Route};
 use holdfast_identity::Subject;
 use holdfast_net::RequestGuard;
 use holdfast_telemetry::{AccessRecord, Clock, Endpoint, GaugeGuard, Outcome, Timing};
@@ -36,6 +36,8 @@ pub struct Resolution {
     pub reason: Reason,
     /// The arm or rule that chose it, if one did.
     pub cause: Option<Arc<Cause>>,
+    /// By which key, of an arm.
+    pub by: Option<KeyFrom>,
     /// Under which revision.
     pub revision: RevisionGuard,
     /// The revision as a stamp.

@@ -12,6 +12,7 @@ mod cause;
 mod connection;
 mod exchange;
 mod explain;
+mod exposed;
 mod fleet;
 mod golden;
 mod headers;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use holdfast_config::Frame;
 use holdfast_net::{DrainHandle, Tasks};
 use holdfast_plane::View;
-use holdfast_telemetry::{AccessLog, AuditLog, GatewayMetrics};
+use holdfast_telemetry::{AccessLog, AuditLog, ExposureLog, GatewayMetrics};
 
 use crate::limits::AddressAttempts;
 use crate::probes::StoreProbe;
@@ -22,6 +22,7 @@ pub(crate) struct Parts {
     pub(crate) metrics: Arc<GatewayMetrics>,
     pub(crate) access: AccessLog,
     pub(crate) audit: AuditLog,
+    pub(crate) exposures: ExposureLog,
     pub(crate) standing: Arc<Standing>,
     pub(crate) store: Option<StoreProbe>,
     /// Those who share the loads with it.
@@ -40,7 +41,8 @@ impl Parts {
     /// # Errors
     /// There is no table.
     pub(crate) fn gateway(self, first: &View) -> Result<(Arc<Gateway>, DrainHandle), StartError> {
-        let Self { frame, metrics, access, audit, standing, store, company, on_disk, workers, control } = self;
+        let Self { frame, metrics, access, audit, exposures, standing, store, company, on_disk, workers, control } =
+            self;
         let count = workers.len();
         let driver = Driver::new(workers, control, metrics.clone());
         if let Some(company) = company {
@@ -51,8 +53,20 @@ impl Parts {
         let receipts = Receipts::new(tables.load().config.receipts.keep as usize, count).with_disk(on_disk);
         let (drain_handle, drain) = DrainHandle::new();
         let (blame, attempts) = (Blame::default(), AddressAttempts::default());
-        let gateway =
-            Gateway { tables, driver, metrics, access, audit, receipts, standing, drain, blame, store, attempts };
+        let gateway = Gateway {
+            tables,
+            driver,
+            metrics,
+            access,
+            audit,
+            exposures,
+            receipts,
+            standing,
+            drain,
+            blame,
+            store,
+            attempts,
+        };
         Ok((Arc::new(gateway), drain_handle))
     }
 }

@@ -15,7 +15,7 @@ use holdfast_config::{Config, Frame};
 use holdfast_net::tls::Entrance;
 use holdfast_net::{Admission, Drain, Listener, Tasks, bind};
 use holdfast_plane::ControlEnd;
-use holdfast_telemetry::{AccessLog, AuditLog, Clock, GatewayMetrics};
+use holdfast_telemetry::{AccessLog, AuditLog, Clock, ExposureLog, GatewayMetrics};
 use holdfast_types::FailureKind;
 
 use crate::admin;
@@ -42,6 +42,8 @@ pub struct Gateway {
     pub access: AccessLog,
     /// The audit log.
     pub audit: AuditLog,
+    /// Which arms people were given.
+    pub exposures: ExposureLog,
     /// The last requests' receipts.
     pub receipts: Receipts,
     /// Whether the table is known to be the control plane's.
@@ -72,6 +74,8 @@ pub struct Options {
     pub access: AccessLog,
     /// The audit log.
     pub audit: AuditLog,
+    /// Which arms people were given.
+    pub exposures: ExposureLog,
     /// Where receipts are kept on disk, if they are.
     pub receipts: Option<Arc<Disk>>,
     /// TLS on the admin port, if there is any.
@@ -128,6 +132,7 @@ pub async fn serve(
         metrics,
         access,
         audit,
+        exposures,
         receipts: on_disk,
         admin_entrance: entrance,
         access_to_admin,
@@ -150,6 +155,7 @@ pub async fn serve(
         metrics,
         access,
         audit,
+        exposures,
         standing,
         store,
         company,

@@ -19,6 +19,7 @@ use super::{admit, dispatch, finish, resolve, send};
 use crate::asker::Asker;
 use crate::body::AnswerBody;
 use crate::exchange::Exchange;
+use crate::exposed;
 use crate::headers;
 use crate::identity::{Issuer, Refused};
 use crate::probes;
@@ -292,6 +293,10 @@ fn enter_under(
                 journal.resolved = Some(Clock::now());
                 journal.cause.clone_from(&resolution.cause);
             });
+            if let (true, ModelOp::Infer, Ok(who)) = (resolution.cause.is_some(), call.op, &who) {
+                let asker = Asker { who, fields: &parts.headers, settings };
+                exposed::expose(&gateway, &resolution, &asker, &exchange.id);
+            }
             exchange.resolution = Some(resolution);
         }
         Err(failure) => {

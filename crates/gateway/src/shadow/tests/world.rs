@@ -106,6 +106,7 @@ impl World {
             metrics,
             access: AccessLog::off(),
             audit: holdfast_telemetry::AuditLog::off().0,
+            exposures: holdfast_telemetry::ExposureLog::off(),
             receipts: crate::receipts::Receipts::new(10, 1),
             drain,
             blame: Blame::default(),
