@@ -9,12 +9,15 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::json;
 
-use holdfast_decide::{Ask, Decision, ModelEntry, Route, Snapshot, Step, TenantEntry, Unavailable, explain};
+use holdfast_decide::{
+    Ask, Caller, Decision, ModelEntry, Route, Snapshot, Step, TenantEntry, Unavailable, explain_for,
+};
 use holdfast_placement::choose::{Candidate, Choice, choose};
 use holdfast_placement::residency::{Forecast, ReplicaIx, State, VersionIx};
 use holdfast_telemetry::Clock;
 use holdfast_types::Failure;
 
+use crate::asker::Described;
 use crate::fleet::Replica;
 use crate::pause::Pause;
 use crate::route_state::RouteState;
@@ -56,10 +59,13 @@ const fn is_zero(n: &u32) -> bool {
     *n == 0
 }
 
-/// The explanation of one ask, as JSON.
-pub fn explanation(gateway: &Gateway, tenant: &str, model: &str, version: Option<&str>) -> serde_json::Value {
+/// The explanation of one ask by somebody, as JSON. `wants` is the version that an override names.
+pub fn explanation(gateway: &Gateway, ask: &Ask<'_>, who: &Described, wants: Option<&str>) -> serde_json::Value {
     let table = gateway.tables.load();
-    let (steps, decided) = explain(&table.snapshot, &Ask { tenant, model, version, submission: b"" });
+    let Ask { tenant, model, .. } = *ask;
+    let scope = table.settings.override_scope.as_deref();
+    let may_override = scope.is_some_and(|scope| who.scopes.iter().any(|one| one == scope));
+    let (steps, decided) = explain_for(&table.snapshot, ask, &Caller { facts: who, wants, may_override });
     let split = split(&table.snapshot, tenant, model);
     let shared = split.as_ref().map(|split| Step { stage: "split", outcome: shared(split) });
     // The share is of the pin, and decides with it.
@@ -91,6 +97,7 @@ fn on_the_way(gateway: &Gateway, table: &Table, decision: &Decision<'_>) -> serd
     let mut told = json!({
         "version": route.version.as_str(),
         "reason": decision.reason.as_str(),
+        "experiment": decision.cause.map(|cause| &*cause.stamp).filter(|stamp| !stamp.is_empty()),
         "upstream": { "model": &*route.upstream_model, "version": &*route.upstream_version },
         "now": now(gateway, table, route, version, (&members, &leaving)),
         "subset": members,

@@ -33,8 +33,8 @@ const TABLE: &[Row] = &[
     // As the pure ones, but with signatures and JSON of third parties.
     row("1", "identity", &["types"], false),
     row("1", "quorum", &[], true),
-    row("2", "decide", &["types", "placement"], true),
-    row("3", "config", &["types", "identity", "decide"], false),
+    row("2", "decide", &["types", "placement", "assign"], true),
+    row("3", "config", &["types", "assign", "identity", "decide"], false),
     row("3", "plane", &["types", "decide", "config"], false),
     row("3", "net", &["types", "codec"], false),
     row("3", "store", &["types", "digest"], false),

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::Failure;
+use super::limits::{HEAD, cells};
 use crate::admin::{encoded, get};
 use crate::cli::{ExplainArgs, Output};
 use crate::output;
@@ -18,6 +19,11 @@ pub fn run(args: &ExplainArgs) -> Result<(), Failure> {
     }
     if let Some(version) = &args.version {
         path.push_str(&format!("&version={}", encoded(version)));
+    }
+    let of = [("user", &args.user), ("device", &args.device), ("plan", &args.plan), ("override", &args.wants)];
+    let of = of.into_iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
+    for (name, value) in of.chain(args.scopes.iter().map(|scope| ("scope", scope))) {
+        path.push_str(&format!("&{name}={}", encoded(value)));
     }
     for header in &args.headers {
         let (name, value) = header
@@ -55,6 +61,11 @@ fn print(told: &Value) {
             text(member, "why").to_owned(),
         ]
     });
+    if let Some(limits) = told.get("limits") {
+        let mode = if limits["mode"] == "shadow" { " (shadow: counted, nothing is refused)" } else { "" };
+        let lines = limits["limits"].as_array().into_iter().flatten().map(cells);
+        output::say(&format!("\nlimits{mode}:\n{}", output::table(&HEAD, lines)));
+    }
     output::say("");
     output::say(&output::table(&["subset", "holds", "usable", "in flight", "state", "why"], rows));
     output::say(&format!("\n{:<10} {}", "now", text(told, "now")));
