@@ -46,7 +46,7 @@ pub use limits::Measured;
 pub use local::Local;
 pub use probes::StoreProbe;
 pub use receipts::{Disk, DiskOptions};
-pub use residency::{Afar, Call, Company, Driver, Others};
+pub use residency::{Afar, Call, Company, Driver, Others, Parting};
 pub use server::{Gateway, Options, ServeError, Stopped, serve, worker_count};
 pub use shadow::{Difference, Kind, Magnitude, Noted, ShadowReport};
 pub use standing::Standing;
