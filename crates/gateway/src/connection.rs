@@ -66,6 +66,9 @@ pub(crate) async fn answer(
     if asked.is_head {
         response = without_body(response);
     }
+    if !asked.is_h1 {
+        response = response.map(|body| body.offered(on.offer()));
+    }
     if asked.is_h1 && on.is_closing() {
         response.headers_mut().insert(http::header::CONNECTION, http::HeaderValue::from_static("close"));
     }

@@ -478,3 +478,36 @@ async fn a_client_that_opens_no_window_does_not_keep_a_replica() {
     // Only now: until here the client has kept its stream open.
     drop(answer);
 }
+
+#[tokio::test]
+async fn a_client_that_opens_no_window_loses_its_connection_and_one_that_reads_keeps_it() {
+    let top = "timeouts: { keepalive_idle: 1s }";
+    let rig = Rig::with(Differs { top, ..Differs::default() }, |_| None).await;
+    let stream = TcpStream::connect(rig.gateway.data.addr()).await.unwrap();
+    let (sender, connection) = h2::client::Builder::new().initial_window_size(0).handshake(stream).await.unwrap();
+    // The library answers pings, and asks for nothing but the answers' heads.
+    let ended = tokio::spawn(connection);
+    let mut held = Vec::new();
+    for _ in 0..5 {
+        let mut ready = sender.clone().ready().await.unwrap();
+        let (response, mut body) = ready.send_request(request(Method::POST, INFER, "acme"), false).unwrap();
+        body.send_data(Bytes::from_static(BODY.as_bytes()), true).unwrap();
+        held.push(response.await.unwrap());
+    }
+    let metrics = rig.gateway.metrics().await;
+    assert_eq!(metrics.sum("holdfast_in_flight", &[]), 5.0, "whole answers wait for a window");
+    let reads = connect(&rig).await;
+    let ended = tokio::time::timeout(Duration::from_secs(20), async {
+        while !ended.is_finished() {
+            let served = send(&reads, request(Method::POST, INFER, "acme"), BODY).await.unwrap();
+            assert_eq!(served.status, 200, "on a connection that is used");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    ended.await.expect("the connection ends");
+    eventually("everything to be given back", Duration::from_secs(10), async || {
+        (rig.gateway.metrics().await.sum("holdfast_in_flight", &[]) == 0.0).then_some(())
+    })
+    .await;
+    drop(held);
+}
