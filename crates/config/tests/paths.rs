@@ -16,6 +16,7 @@ auth:
 audit: { folder: here/8 }
 receipts: { disk: { folder: here/9 } }
 log: { file: here/10 }
+exposures: { folder: here/11 }
 ",
     "state: here
 store: { postgres: 'postgresql://u@127.0.0.1/d', password_file: here/1, tls: { authorities: here/2, certificates: here/3, key: here/4 } }

@@ -295,7 +295,7 @@ fn enter_under(
             });
             if let (true, ModelOp::Infer, Ok(who)) = (resolution.cause.is_some(), call.op, &who) {
                 let asker = Asker { who, fields: &parts.headers, settings };
-                exposed::expose(&gateway, &resolution, &asker, &exchange.id);
+                exposed::expose(gateway, &resolution, &asker, &exchange.id);
             }
             exchange.resolution = Some(resolution);
         }
