@@ -32,7 +32,8 @@ fn paths(config: &mut Config) -> impl Iterator<Item = &mut PathBuf> {
         tls.into_iter().flatten().chain([&mut control.secret_file])
     });
     let gateway = config.gateway.as_mut().map(|gateway| {
-        let tls = gateway.tls.as_mut().map(|tls| [&mut tls.authorities, &mut tls.certificates, &mut tls.key]);
+        let tls =
+            gateway.tls.as_mut().map(|tls| [&mut tls.authorities, &mut tls.certificates, &mut tls.key, &mut tls.peers]);
         tls.into_iter().flatten().chain([&mut gateway.secret_file])
     });
     let jwt = config.auth.iter_mut().flat_map(|auth| &mut auth.jwt).filter_map(|jwt| match &mut jwt.keys {

@@ -23,7 +23,7 @@ store: { postgres: 'postgresql://u@127.0.0.1/d', password_file: here/1, tls: { a
 control: { secret_file: here/5, tls: { certificates: here/6, key: here/7, gateways: here/8 } }
 ",
     "state: here
-gateway: { control: ['https://127.0.0.1:2'], secret_file: here/1, tls: { authorities: here/2, certificates: here/3, key: here/4 } }
+gateway: { control: ['https://127.0.0.1:2'], secret_file: here/1, tls: { authorities: here/2, certificates: here/3, key: here/4, peers: here/5 } }
 ",
 ];
 

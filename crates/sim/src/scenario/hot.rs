@@ -15,10 +15,10 @@ const HOT: u64 = 0;
 
 const KNOBS: &[Knob] = &[
     knob("partitions", 20, 1, 10_000, "partitions, each of which takes one event after the other"),
-    knob("capacity", 1_000, 1, 1_000_000, "events that a partition takes in a second"),
-    knob("keys", 2_000, 1, 1_000_000, "keys beside the hot one"),
-    knob("rate", 8_000, 1, 1_000_000, "their events per second in all, a Poisson process"),
-    knob("hot_rate", 2_500, 0, 1_000_000, "events per second of the hot key"),
+    knob("capacity", 100, 1, 1_000_000, "events that a partition takes in a second"),
+    knob("keys", 500, 1, 1_000_000, "keys beside the hot one"),
+    knob("rate", 800, 1, 1_000_000, "their events per second in all, a Poisson process"),
+    knob("hot_rate", 250, 0, 1_000_000, "events per second of the hot key"),
     knob("hot_from_s", 10, 0, 3_600, "from when on it is hot"),
     knob("hot_s", 40, 0, 3_600, "for how long"),
     knob("ordered", 0, 0, 1, "1: events of a key are taken in the order in which they came"),
