@@ -12,7 +12,9 @@ use crate::fleet::{ControlSection, GatewaySection, Role, StoreSection};
 use crate::identity::Auth;
 use crate::limits::{Plan, PlanLimits};
 use crate::pool::{Digest, Pool};
-use crate::settings::{Audit, FleetLoads, History, Limits, Listen, Log, Metrics, Receipts, Rollouts, Timeouts, Truth};
+use crate::settings::{
+    Audit, FleetLoads, History, Ledger, Limits, Listen, Log, Metrics, Receipts, Rollouts, RouteToken, Timeouts, Truth,
+};
 use crate::stamps::Stamps;
 
 /// A whole configuration.
@@ -46,6 +48,10 @@ pub struct Config {
     pub audit: Audit,
     /// Receipts.
     pub receipts: Receipts,
+    /// The route token. None: none is given.
+    pub route_token: Option<RouteToken>,
+    /// The ledger of submissions. None: there is none.
+    pub ledger: Option<Ledger>,
     /// Logs.
     pub log: Log,
     /// The fleet's store. Always there in the file of a control plane, never in others.
@@ -82,6 +88,8 @@ impl Default for Config {
             metrics: Metrics::default(),
             audit: Audit::default(),
             receipts: Receipts::default(),
+            route_token: None,
+            ledger: None,
             log: Log::default(),
             store: None,
             control: None,

@@ -2,13 +2,14 @@
 //! that is split between two versions chooses by the submission.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use holdfast_placement::hash::{Purpose, stable_hash};
 use holdfast_types::{Failure, FailureKind, IdError, ModelName, Revision, Version};
 
 use crate::Ask;
 use crate::route::{Reason, Route};
-use crate::snapshot::Snapshot;
+use crate::snapshot::{ModelEntry, Snapshot, TenantEntry, VersionEntry};
 
 /// What was decided.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +37,8 @@ pub enum Refusal {
     NotPinned,
     /// The tenant may not name this version; also the answer for one that does not exist, so that nobody learns which do.
     VersionNotAllowed,
+    /// The submission was resolved to a version that is not in the table any more.
+    VersionGone,
 }
 
 impl Refusal {
@@ -50,6 +53,10 @@ impl Refusal {
             Self::NotPinned => Failure::new(FailureKind::NotPinned, "this tenant has no pinned version of the model"),
             Self::VersionNotAllowed => {
                 Failure::new(FailureKind::VersionNotAllowed, "this tenant may not name this version of the model")
+            }
+            Self::VersionGone => {
+                let why = "the version that this submission was resolved to has left the table; no other one is served in its place";
+                Failure::new(FailureKind::NoHolder, why).retry_in(Duration::from_secs(60))
             }
         }
     }
@@ -79,6 +86,29 @@ pub fn decide<'s>(snapshot: &'s Snapshot, ask: &Ask<'_>) -> Result<Decision<'s>,
         }
     };
     Ok(Decision { route: snapshot.route(tenant, model, slot), reason, revision: snapshot.revision() })
+}
+
+/// Where a submission goes that was resolved before.
+#[derive(Clone, Copy, Debug)]
+pub enum Replayed<'s> {
+    /// The tenant's table still has the route.
+    Kept(&'s Arc<Route>),
+    /// The version is in the catalogue; the tenant pins or names it no more, so its route has to be made ([`Snapshot::route_for`]).
+    Made(&'s TenantEntry, &'s ModelEntry, &'s VersionEntry),
+}
+
+/// Finds the way of a submission to the version that it was resolved to. No pin is looked at, and no other version is given.
+///
+/// # Errors
+/// [`Refusal`]: tenant, model or version are in the table no more.
+pub fn replay<'s>(snapshot: &'s Snapshot, tenant: &str, model: &str, version: &str) -> Result<Replayed<'s>, Refusal> {
+    let tenant = snapshot.tenant(tenant).ok_or(Refusal::UnknownTenant)?;
+    let model = snapshot.model(model).ok_or(Refusal::UnknownModel)?;
+    let version = model.version(version).ok_or(Refusal::VersionGone)?;
+    Ok(match tenant.slot(model.index, version.index) {
+        Some(slot) => Replayed::Kept(snapshot.route(tenant, model, slot)),
+        None => Replayed::Made(tenant, model, version),
+    })
 }
 
 /// The submission's place in the hundred parts of a split pin's traffic. Of a growing share, what was in it stays in it.

@@ -42,6 +42,7 @@ pub fn explain<'s>(snapshot: &'s Snapshot, ask: &Ask<'_>) -> (Vec<Step>, Result<
         let why = match decision.reason {
             Reason::Explicit => "named by the client",
             Reason::Pin => "the tenant's pin",
+            Reason::Replay => "what its submission was resolved to before",
         };
         steps.push(Step { stage: "decision", outcome: format!("version {}: {why}", decision.route.version) });
     }

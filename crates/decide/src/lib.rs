@@ -18,7 +18,7 @@ mod snapshot;
 pub mod witness;
 
 pub use ask::Ask;
-pub use decision::{Decision, Refusal, decide, is_shadowed};
+pub use decision::{Decision, Refusal, Replayed, decide, is_shadowed, replay};
 pub use explain::{Step, explain};
 pub use paged::{Keyed, Paged};
 pub use route::{Reason, Route, Unavailable};

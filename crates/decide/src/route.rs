@@ -13,6 +13,8 @@ pub enum Reason {
     Explicit,
     /// It is the tenant's pin.
     Pin,
+    /// Its submission was resolved to it before.
+    Replay,
 }
 
 impl Reason {
@@ -22,6 +24,7 @@ impl Reason {
         match self {
             Self::Explicit => "explicit",
             Self::Pin => "pin",
+            Self::Replay => "replay",
         }
     }
 }

@@ -21,7 +21,7 @@ use holdfast_telemetry::{Clock, Collected, Registry, Sink};
 use holdfast_types::{Mono, TenantId};
 
 use crate::admin_port::serve_admin;
-use crate::explain::{explanation, splits};
+use crate::explain::{explanation, replayed, splits};
 use crate::probes;
 use crate::receipts;
 use crate::residency::SeatNumbers;
@@ -184,7 +184,8 @@ async fn metrics(gateway: &Arc<Gateway>) -> Answer {
     }
 }
 
-/// `?model=M` with `tenant=T`, or with `header=NAME:VALUE` for the trusted header; `version=V` as a request would name it.
+/// `?model=M` with `tenant=T`, or with `header=NAME:VALUE` for the trusted header; `version=V` as a request would name it;
+/// `route=TOKEN` as a retry would bring it.
 fn explain(gateway: &Gateway, query: &Query<'_>) -> Answer {
     let trusted = gateway.tables.load().settings.trusted_header.clone();
     let by_header = query.all("header").find_map(|header| {
@@ -196,7 +197,11 @@ fn explain(gateway: &Gateway, query: &Query<'_>) -> Answer {
         let need = "needed are the model, and the tenant by name or by the trusted header";
         return problem(StatusCode::BAD_REQUEST, need);
     };
-    let told = explanation(gateway, &tenant, &model, query.get("version").as_deref());
+    let version = query.get("version");
+    let told = match query.get("route") {
+        Some(token) => replayed(gateway, &tenant, (&model, version.as_deref()), &token),
+        None => explanation(gateway, &tenant, &model, version.as_deref()),
+    };
     json_answer(StatusCode::OK, told.to_string())
 }
 

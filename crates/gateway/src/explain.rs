@@ -9,9 +9,10 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::json;
 
-use holdfast_decide::{Ask, Decision, ModelEntry, Route, Snapshot, Step, TenantEntry, Unavailable, explain};
+use holdfast_decide::{Ask, Decision, ModelEntry, Reason, Route, Snapshot, Step, TenantEntry, Unavailable, explain};
 use holdfast_placement::choose::{Candidate, Choice, choose};
 use holdfast_placement::residency::{Forecast, ReplicaIx, State, VersionIx};
+use holdfast_submission::{Asked, Ledger, Next, OnFailure, next};
 use holdfast_telemetry::Clock;
 use holdfast_types::Failure;
 
@@ -20,6 +21,7 @@ use crate::pause::Pause;
 use crate::route_state::RouteState;
 use crate::server::Gateway;
 use crate::stage::dispatch::{busy, leaver, nobody, refusal};
+use crate::stage::submission;
 use crate::table::{Table, subset, version_of};
 
 #[derive(Serialize)]
@@ -79,6 +81,53 @@ pub fn explanation(gateway: &Gateway, tenant: &str, model: &str, version: Option
     if let Some(split) = &split {
         told["split"] = json!(split);
     }
+    told
+}
+
+/// The explanation of a retry that brings a route token.
+pub fn replayed(
+    gateway: &Gateway,
+    tenant: &str,
+    (model, version): (&str, Option<&str>),
+    token: &str,
+) -> serde_json::Value {
+    let table = gateway.tables.load();
+    let tokens = gateway.submissions.as_ref().and_then(|submissions| submissions.tokens.as_ref());
+    let claim = match tokens {
+        None => Err("route tokens are not taken here"),
+        Some(tokens) => tokens.open_text(token.as_bytes(), tenant).map_err(|why| why.words()),
+    };
+    let found = claim.and_then(|claim| {
+        let asked = Asked { model, version };
+        match next(asked, Some(&claim), Ledger::Off, OnFailure::Refuse) {
+            Next::Refuse(why) => Err(why.words()),
+            _ => Ok(claim.record),
+        }
+    });
+    let mut told = match &found {
+        Err(why) => json!({ "error": "bad_request", "detail": why }),
+        Ok(record) => match submission::route_of(&table, tenant, record) {
+            Err(failure) => json!({ "error": failure.kind.as_str(), "detail": failure.detail }),
+            Ok(route) => {
+                let decision = Decision { route: &route, reason: Reason::Replay, revision: record.revision };
+                on_the_way(gateway, &table, &decision)
+            }
+        },
+    };
+    let outcome = match &found {
+        Err(why) => format!("it is refused: {why}"),
+        Ok(record) => format!(
+            "the submission was resolved to version {} under revision {}; the token counts until {}",
+            record.version,
+            record.revision,
+            holdfast_telemetry::utc(record.until)
+        ),
+    };
+    told["revision"] = found.as_ref().map_or(table.snapshot.revision().0, |record| record.revision.0).into();
+    told["steps"] = json!([
+        { "stage": "table", "outcome": format!("revision {}", table.snapshot.revision()) },
+        { "stage": "route token", "outcome": outcome },
+    ]);
     told
 }
 

@@ -52,6 +52,7 @@ impl Local {
             store: None,
             company: None,
             on_disk: None,
+            submissions: None,
             workers,
             control: tasks,
         };

@@ -78,6 +78,8 @@ pub struct Asked {
 pub struct Journal {
     /// When it had its route.
     pub resolved: Option<Mono>,
+    /// By what its submission is known: `first`, `key`, `route token`, `unledgered`.
+    pub submission: Option<&'static str>,
     /// What limits said of it. None: it has none, or was refused before.
     pub limits: Option<Limited>,
     /// When its body had been read, or so much of it that the rest streams through.

@@ -31,7 +31,8 @@ pub fn resolve(
         route: decision.route.clone(),
         state: state.ok_or_else(gone)?,
         reason: decision.reason,
-        revision: table.usage.enter(),
+        _revision: table.usage.enter(),
+        under: decision.revision,
         revision_stamp: table.stamp.clone(),
     })
 }

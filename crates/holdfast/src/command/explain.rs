@@ -19,6 +19,9 @@ pub fn run(args: &ExplainArgs) -> Result<(), Failure> {
     if let Some(version) = &args.version {
         path.push_str(&format!("&version={}", encoded(version)));
     }
+    if let Some(token) = &args.route {
+        path.push_str(&format!("&route={}", encoded(token)));
+    }
     for header in &args.headers {
         let (name, value) = header
             .split_once(':')
