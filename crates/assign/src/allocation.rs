@@ -51,6 +51,8 @@ pub enum Refused {
     ArmGone(usize),
     /// The splits of an experiment have changed too often under one bucket version.
     TooMany,
+    /// What is said to have been given is not from 0 on and end to end, or is less than what is in.
+    History,
 }
 
 impl fmt::Display for Refused {
@@ -67,6 +69,9 @@ impl fmt::Display for Refused {
                 write!(f, "people have been given arm {arm}; give it the weight 0, or raise the bucket version")
             }
             Self::TooMany => f.write_str("the weights have changed too often; raise the bucket version"),
+            Self::History => {
+                f.write_str("is not end to end from 0 on, with an arm for every place and at least as far as coverage")
+            }
         }
     }
 }
@@ -88,6 +93,49 @@ impl Allocation {
         let range = Range { from: 0, to: edit.coverage };
         let given = if range.is_empty() { vec![] } else { vec![Segment { range, split: edit.split }] };
         Ok(Self { version: edit.version, coverage: edit.coverage, given })
+    }
+
+    /// One that has a history.
+    ///
+    /// # Errors
+    /// [`Refused::History`], [`Refused::Coverage`], [`Refused::TooMany`].
+    pub fn restored(version: u32, coverage: u16, given: Vec<Segment>) -> Result<Self, Refused> {
+        let end = given.iter().try_fold(0, |end, Segment { range, .. }| {
+            (range.from == end && !range.is_empty() && range.to <= PLACES).then_some(range.to)
+        });
+        match end {
+            _ if coverage > PLACES => Err(Refused::Coverage),
+            _ if given.len() > SEGMENTS => Err(Refused::TooMany),
+            Some(end) if coverage <= end => Ok(Self { version, coverage, given }),
+            _ => Err(Refused::History),
+        }
+    }
+
+    /// The same with its arms in another order: `to` tells the new place of each, of `arms` in all.
+    ///
+    /// # Errors
+    /// [`Refused::ArmGone`]: an arm that people have been given has no place.
+    pub fn reordered(&self, arms: usize, to: impl Fn(usize) -> Option<usize>) -> Result<Self, Refused> {
+        let mut given = Vec::with_capacity(self.given.len());
+        for Segment { range, split } in &self.given {
+            let mut ranges = vec![Range::default(); arms];
+            for (arm, had) in split.ranges().iter().enumerate().filter(|(_, had)| !had.is_empty()) {
+                let place = to(arm).and_then(|at| ranges.get_mut(at));
+                *place.ok_or(Refused::ArmGone(arm))? = *had;
+            }
+            given.push(Segment { range: *range, split: Split::given(ranges).ok_or(Refused::History)? });
+        }
+        Ok(Self { given, ..*self })
+    }
+
+    /// The split that new people of this share would get, if what was given last has the same shares: theirs, whatever the order of the arms.
+    #[must_use]
+    pub fn like_last(&self, split: Split) -> Split {
+        let last = self.given.last().map(|last| &last.split).filter(|last| {
+            let pairs = last.ranges().iter().zip(split.ranges());
+            last.ranges().len() == split.ranges().len() && pairs.into_iter().all(|(a, b)| a.len() == b.len())
+        });
+        last.cloned().unwrap_or(split)
     }
 
     /// The same after an edit.

@@ -11,6 +11,8 @@ pub trait Facts {
     fn key(&self, from: KeyFrom) -> Option<&str>;
     /// The value of a field that a target looks at.
     fn field(&self, field: &Field) -> Option<&str>;
+    /// The time, in milliseconds since 1970. Asked only for an experiment that has a start or an end.
+    fn now_ms(&self) -> u64;
 }
 
 /// Where a stable key is taken from.
@@ -52,6 +54,10 @@ pub struct Experiment {
     pub salt: String,
     /// Whether it runs.
     pub running: bool,
+    /// Nobody is in before, in milliseconds since 1970.
+    pub start: Option<u64>,
+    /// Nobody is in from then on, in milliseconds since 1970.
+    pub end: Option<u64>,
     /// Which key, by preference.
     pub keys: Vec<KeyFrom>,
     /// Who is meant.
@@ -69,6 +75,8 @@ pub struct Experiment {
 pub enum Out {
     /// It does not run.
     NotRunning,
+    /// It has not begun, or is over.
+    Time,
     /// None of the keys is known.
     NoKey,
     /// Not meant.
@@ -79,6 +87,22 @@ pub enum Out {
     Layer,
     /// Not among those who are in.
     Coverage,
+}
+
+impl Out {
+    /// The reason as a word.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::NotRunning => "not_running",
+            Self::Time => "time",
+            Self::NoKey => "no_key",
+            Self::Target => "target",
+            Self::Holdout => "holdout",
+            Self::Layer => "layer",
+            Self::Coverage => "coverage",
+        }
+    }
 }
 
 /// What comes of it.
@@ -95,6 +119,9 @@ impl Experiment {
     pub fn assign(&self, facts: &impl Facts) -> Outcome {
         if !self.running {
             return Outcome::Out(Out::NotRunning);
+        }
+        if (self.start.is_some() || self.end.is_some()) && !self.is_time(facts.now_ms()) {
+            return Outcome::Out(Out::Time);
         }
         if !self.target.holds(|field| facts.field(field)) {
             return Outcome::Out(Out::Target);
@@ -116,5 +143,10 @@ impl Experiment {
         let parts = [self.salt.as_bytes(), &version, who[0], who[1]];
         let (inclusion, arm) = (place(Purpose::Inclusion, &parts), place(Purpose::Arm, &parts));
         self.allocation.arm(inclusion, arm).map_or(Outcome::Out(Out::Coverage), |arm| Outcome::Arm(arm, from))
+    }
+
+    /// Whether a time is within its own: the start is, the end is not.
+    fn is_time(&self, now: u64) -> bool {
+        self.start.is_none_or(|start| start <= now) && self.end.is_none_or(|end| now < end)
     }
 }

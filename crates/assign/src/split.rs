@@ -100,6 +100,15 @@ impl Split {
         Ok(Self(ranges))
     }
 
+    /// Ranges as they were given, one for each arm in whatever order. None: too many or none, or they do not meet end to end over the whole.
+    #[must_use]
+    pub fn given(ranges: Vec<Range>) -> Option<Self> {
+        let mut sorted: Vec<Range> = ranges.iter().copied().filter(|range| !range.is_empty()).collect();
+        sorted.sort_unstable_by_key(|range| range.from);
+        let end = sorted.iter().try_fold(0, |end, range| (range.from == end).then_some(range.to));
+        (end == Some(PLACES) && ranges.len() <= Self::MOST).then_some(Self(ranges))
+    }
+
     /// The arm that has a place.
     #[must_use]
     pub fn arm(&self, place: u16) -> Option<usize> {

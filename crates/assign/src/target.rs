@@ -11,6 +11,12 @@ pub enum Field {
     Model,
     /// The plan.
     Plan,
+    /// The proved user.
+    User,
+    /// The proved device.
+    Device,
+    /// A scope of the token, which is there or not.
+    Scope(String),
     /// A header, in lower case.
     Header(String),
     /// A claim that the configuration names.
@@ -50,6 +56,16 @@ impl Condition {
 pub struct Target(pub Vec<(Field, Condition)>);
 
 impl Target {
+    /// Whether all that it says of the tenant and the model holds of these: the rest can be told of a request alone.
+    #[must_use]
+    pub fn may_hold(&self, tenant: &str, model: &str) -> bool {
+        self.0.iter().all(|(field, condition)| match field {
+            Field::Tenant => condition.holds(Some(tenant)),
+            Field::Model => condition.holds(Some(model)),
+            _ => true,
+        })
+    }
+
     /// Whether they hold. `value` tells what is known.
     pub fn holds<'v>(&self, value: impl Fn(&Field) -> Option<&'v str>) -> bool {
         self.0.iter().all(|(field, condition)| condition.holds(value(field)))

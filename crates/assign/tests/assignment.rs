@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use holdfast_assign::split::SplitError;
 use holdfast_assign::stats::{chi2_sf, ratio_p};
 use holdfast_assign::{
-    Allocation, Condition, Edit, Experiment, Facts, Field, KeyFrom, Layer, Out, Outcome, PLACES, Range, Refused, Split,
-    Target,
+    Allocation, Condition, Edit, Experiment, Facts, Field, KeyFrom, Layer, Out, Outcome, PLACES, Range, Refused,
+    Segment, Split, Target,
 };
 use proptest::prelude::*;
 
@@ -17,6 +17,7 @@ struct Who {
     user: Option<String>,
     device: Option<String>,
     fields: BTreeMap<&'static str, &'static str>,
+    now: u64,
 }
 
 impl Facts for Who {
@@ -33,9 +34,15 @@ impl Facts for Who {
             Field::Tenant => "tenant",
             Field::Model => "model",
             Field::Plan => "plan",
-            Field::Header(name) | Field::Claim(name) => name,
+            Field::User => return self.key(KeyFrom::User),
+            Field::Device => return self.key(KeyFrom::Device),
+            Field::Header(name) | Field::Claim(name) | Field::Scope(name) => name,
         };
         self.fields.get(name).copied()
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.now
     }
 }
 
@@ -51,6 +58,8 @@ fn experiment(salt: &str, coverage: u16, weights: &[u32]) -> Experiment {
     Experiment {
         salt: salt.into(),
         running: true,
+        start: None,
+        end: None,
         keys: vec![KeyFrom::User, KeyFrom::Device],
         target: Target::default(),
         layer: None,
@@ -247,6 +256,58 @@ fn targets() {
     }
     experiment.running = false;
     assert_eq!(experiment.assign(&who(&acme)), Outcome::Out(Out::NotRunning));
+}
+
+#[test]
+fn a_start_is_in_and_an_end_is_not() {
+    let mut experiment = experiment("time", PLACES, &[1]);
+    let at = |experiment: &Experiment, now| experiment.assign(&Who { now, ..user(1) });
+    (experiment.start, experiment.end) = (Some(1_000), Some(2_000));
+    let (is_in, out) = (Outcome::Arm(0, KeyFrom::User), Outcome::Out(Out::Time));
+    for (now, want) in [(0, out), (999, out), (1_000, is_in), (1_999, is_in), (2_000, out), (u64::MAX, out)] {
+        assert_eq!(at(&experiment, now), want, "{now}");
+    }
+    experiment.end = None;
+    assert_eq!((at(&experiment, 999), at(&experiment, u64::MAX)), (out, is_in));
+}
+
+#[test]
+fn arms_in_another_order_keep_their_people() {
+    let before = Allocation::new(edit(1, 4_000, &[30, 70, 0])).unwrap();
+    // The second arm is listed first now, the one that nobody has is gone, and there is a new one.
+    let to = |arm| [Some(1), Some(0), None].get(arm).copied().flatten();
+    let now = before.reordered(3, to).unwrap();
+    for (inclusion, place) in [(0, 0), (0, 2_999), (3_999, 3_000), (1, 9_999), (4_000, 0)] {
+        assert_eq!(now.arm(inclusion, place), before.arm(inclusion, place).and_then(to), "{inclusion} {place}");
+    }
+    assert_eq!(before.reordered(1, |arm| (arm == 0).then_some(0)), Err(Refused::ArmGone(1)));
+    // The same shares under other places are no change of the weights.
+    let asked = edit(1, 6_000, &[70, 30, 0]);
+    let asked = Edit { split: now.like_last(asked.split), ..asked };
+    let grown = now.edited(asked).unwrap();
+    assert_eq!(grown.given().len(), 1);
+    assert_eq!(grown.arm(5_000, 100), Some(1));
+}
+
+#[test]
+fn a_history_that_does_not_hold_together_is_no_history() {
+    let segment = |from, to, ranges: &[(u16, u16)]| {
+        let ranges = ranges.iter().map(|(from, to)| Range { from: *from, to: *to }).collect();
+        Some(Segment { range: Range { from, to }, split: Split::given(ranges)? })
+    };
+    assert!(segment(0, 1, &[(0, 4_000), (5_000, PLACES)]).is_none(), "a hole");
+    assert!(segment(0, 1, &[(0, 6_000), (5_000, PLACES)]).is_none(), "an overlap");
+    assert!(segment(0, 1, &[(0, 6_000)]).is_none() && segment(0, 1, &[]).is_none());
+    let whole = |from, to| segment(from, to, &[(5_000, PLACES), (0, 5_000)]).unwrap();
+    let restored = |coverage, given: &[(u16, u16)]| {
+        Allocation::restored(1, coverage, given.iter().map(|(from, to)| whole(*from, *to)).collect())
+    };
+    assert!(restored(300, &[(0, 100), (100, 500)]).is_ok() && restored(0, &[]).is_ok());
+    for (coverage, given) in
+        [(1, &[][..]), (501, &[(0, 500)]), (5, &[(1, 500)]), (5, &[(0, 9), (10, 20)]), (0, &[(0, 0)])]
+    {
+        assert_eq!(restored(coverage, given), Err(Refused::History), "{coverage} {given:?}");
+    }
 }
 
 proptest! {

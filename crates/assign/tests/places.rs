@@ -38,6 +38,10 @@ impl Facts for User<'_> {
     fn field(&self, _: &Field) -> Option<&str> {
         None
     }
+
+    fn now_ms(&self) -> u64 {
+        0
+    }
 }
 
 #[test]
@@ -53,6 +57,8 @@ fn arms() {
         let experiment = Experiment {
             salt: row[0].into(),
             running: true,
+            start: None,
+            end: None,
             keys: vec![KeyFrom::User],
             target: Target::default(),
             layer: None,
@@ -67,4 +73,14 @@ fn arms() {
         seen += 1;
     }
     assert_eq!(seen, 120);
+}
+
+/// The other implementation, run: it needs nothing but Python.
+#[test]
+fn the_script_makes_the_same_vectors() {
+    let script = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("vectors/check.py");
+    let run = std::process::Command::new("python3").arg(script).env("PYTHONDONTWRITEBYTECODE", "1").output();
+    let output = run.expect("python3 is installed");
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && told.trim() == "the same", "{told}{}", String::from_utf8_lossy(&output.stderr));
 }

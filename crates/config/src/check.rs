@@ -114,6 +114,7 @@ pub(crate) fn check(checker: &mut Checker<'_, '_>, file: File) -> Config {
     check_limits(checker, &file);
     let known = crate::check_limits::Plans::new(&file.plans);
     let tenants = crate::check_tenants::check(checker, &file.tenants, &catalogue, &known);
+    let experiments = crate::check_experiments::check(checker, &file.experiments, &file.tenants, &catalogue);
     check_users(checker, auth.as_ref(), &plans, &tenants);
     Config {
         listen: file.listen,
@@ -140,6 +141,7 @@ pub(crate) fn check(checker: &mut Checker<'_, '_>, file: File) -> Config {
         models,
         plans,
         tenants,
+        experiments,
     }
 }
 

@@ -60,6 +60,7 @@ fn check_tenant(
     let pins = check_pins(checker, path, form, catalogue, held);
     let allow = check_allow(checker, &path.field("allow"), form, catalogue);
     let keys = crate::api_keys::check(checker, &path.field("keys"), &form.keys);
+    let rules = crate::check_experiments::rules(checker, &path.field("rules"), &form.rules, catalogue);
     let subset = form.subset.unwrap_or(DEFAULT_SUBSET);
     Some(Tenant {
         name: form.name.clone()?,
@@ -70,6 +71,7 @@ fn check_tenant(
         plan: None,
         limits: None,
         keys,
+        rules,
     })
 }
 

@@ -10,6 +10,7 @@ use holdfast_types::{Bytes, ModelName, PlanName, PoolName, ReplicaName, TenantId
 
 use crate::api_keys::KeyForm;
 use crate::compound::{List, MapOf, Named, Optional, Required};
+use crate::experiment::{ExperimentForm, RuleForm};
 use crate::fleet::{ControlSection, GatewaySection, StoreSection};
 use crate::identity::AuthForm;
 use crate::kind::{Choice, Flag};
@@ -32,7 +33,7 @@ section! {
         listen: Listen = Listen::default(), form::<Listen>();
         /// Worker threads of the data plane. Left out: one per core.
         workers: Option<NonZeroU32> = None, Optional(Positive { most: 1_024 });
-        /// The folder of everything that survives a restart.
+        /// The folder of everything that survives a restart. Like every path in the file: relative to the folder of the file.
         state: PathBuf = PathBuf::from("./holdfast-data"), PATH;
         /// Which side owns pools, models, tenants and pins. `store`: what is saved in the state folder; the file fills it once, when it is empty.
         /// `file`: the file, at each start and reload.
@@ -77,6 +78,8 @@ section! {
         plans: Vec<PlanForm> = Vec::new(), List { item: form::<PlanForm>(), least: 0 };
         /// Customers and what they pin.
         tenants: Vec<TenantForm> = Vec::new(), List { item: form::<TenantForm>(), least: 0 };
+        /// Experiments: versions of a model that are tried on parts of the people.
+        experiments: Vec<ExperimentForm> = Vec::new(), List { item: form::<ExperimentForm>(), least: 0 };
     }
 }
 
@@ -211,5 +214,7 @@ section! {
         limits: Option<OwnLimitsForm> = None, Optional(form::<OwnLimitsForm>());
         /// Its API keys, as `holdfast key create` makes them; taken where `auth.keys` is true.
         keys: Vec<KeyForm> = Vec::new(), List { item: form::<KeyForm>(), least: 0 };
+        /// Versions for some of its requests, instead of the pin's: the first rule of the model whose target holds decides.
+        rules: Vec<RuleForm> = Vec::new(), List { item: form::<RuleForm>(), least: 0 };
     }
 }

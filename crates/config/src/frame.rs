@@ -1,7 +1,7 @@
 //! What a process brings to a table: its own settings, and the files that versions name.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::Value as Json;
@@ -16,6 +16,8 @@ pub type ReadFile = Arc<dyn Fn(&Path) -> io::Result<Vec<u8>> + Send + Sync>;
 pub struct Frame {
     /// The settings, as the content of a file: [`crate::Split::rest`].
     pub rest: Json,
+    /// The folder of that file: its relative paths are below it.
+    pub folder: PathBuf,
     /// Reads golden inputs and outputs.
     pub read_file: ReadFile,
 }
@@ -24,7 +26,7 @@ impl Frame {
     /// The settings alone; no file can be read.
     #[must_use]
     pub fn new(rest: Json) -> Self {
-        Self { rest, read_file: Arc::new(|_| Err(io::ErrorKind::Unsupported.into())) }
+        Self { rest, folder: PathBuf::new(), read_file: Arc::new(|_| Err(io::ErrorKind::Unsupported.into())) }
     }
 
     /// The configuration of a table in this process.
@@ -33,7 +35,7 @@ impl Frame {
     /// Every fault, positioned by its path; lines and columns are those of a text that nobody wrote.
     pub fn load(&self, resources: &Resources) -> Result<Loaded, Faults> {
         let text = assemble(&self.rest, resources);
-        load(&Source { read_file: &*self.read_file, ..Source::text("table", &text) })
+        load(&Source { folder: &self.folder, read_file: &*self.read_file, ..Source::text("table", &text) })
     }
 }
 

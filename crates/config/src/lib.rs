@@ -13,6 +13,7 @@
 
 mod api_keys;
 mod check;
+mod check_experiments;
 mod check_fleet;
 mod check_limits;
 mod check_models;
@@ -20,18 +21,23 @@ mod check_pools;
 mod check_tenants;
 mod compound;
 mod env;
+mod experiment;
 mod fault;
 mod fleet;
 mod forms;
 mod frame;
+mod given;
 mod identity;
 mod kind;
 mod limits;
 mod model;
+mod moments;
 mod number;
 mod path;
+mod places;
 mod pool;
 mod resources;
+mod rooted;
 mod section;
 mod settings;
 mod special;
@@ -46,12 +52,15 @@ use std::io;
 
 pub use api_keys::ApiKey;
 pub use env::PREFIX as ENVIRONMENT_PREFIX;
+pub use experiment::{Arm, Experiment, Rule, Status};
 pub use fault::{Fault, Faults, MAX_LISTED};
 pub use fleet::*;
 pub use frame::{Frame, ReadFile};
+pub use given::with_history;
 pub use identity::{Auth, BadTokens, JwksSource, JwksUrl, JwtIssuer};
 pub use limits::*;
 pub use model::*;
+pub use places::placed;
 pub use pool::*;
 pub use resources::{ResourceKind, Resources, Split, assemble, split};
 pub use settings::*;
@@ -71,7 +80,9 @@ pub struct Source<'a> {
     pub name: &'a str,
     /// Variables of the process; those that start with [`ENVIRONMENT_PREFIX`] override fields, the others are passed over.
     pub environment: &'a [(String, String)],
-    /// Reads a file that the configuration names (golden inputs and outputs). Relative paths are as written in the configuration.
+    /// The folder of its file: relative paths of the configuration are below it. Empty: they stay as they are written.
+    pub folder: &'a std::path::Path,
+    /// Reads a golden file that the configuration names. Relative paths are as written in the configuration.
     pub read_file: &'a dyn Fn(&std::path::Path) -> io::Result<Vec<u8>>,
 }
 
@@ -79,7 +90,8 @@ impl<'a> Source<'a> {
     /// Text alone: no overrides, and no files beside it.
     #[must_use]
     pub fn text(name: &'a str, text: &'a str) -> Self {
-        Self { text, name, environment: &[], read_file: &|_| Err(io::ErrorKind::Unsupported.into()) }
+        let folder = std::path::Path::new("");
+        Self { text, name, environment: &[], folder, read_file: &|_| Err(io::ErrorKind::Unsupported.into()) }
     }
 }
 
@@ -104,7 +116,8 @@ pub fn load(source: &Source<'_>) -> Result<Loaded, Faults> {
     let warnings = fault::Sink::new(source.name, source.text, source.environment);
     let mut checker =
         check::Checker { tree: &tree, faults, warnings, read_file: source.read_file, hint_budget: check::HINT_BUDGET };
-    let config = check::check(&mut checker, file);
+    let mut config = check::check(&mut checker, file);
+    rooted::root(&mut config, source.folder);
     let check::Checker { faults, warnings, .. } = checker;
     if faults.is_empty() { Ok(Loaded { config, warnings: warnings.finish() }) } else { Err(faults.finish()) }
 }

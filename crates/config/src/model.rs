@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use holdfast_types::{Bytes, ModelName, PlanName, PoolName, TenantId, Version};
 
 use crate::api_keys::ApiKey;
+use crate::experiment::{Experiment, Rule};
 use crate::fleet::{ControlSection, GatewaySection, Role, StoreSection};
 use crate::identity::Auth;
 use crate::limits::{Plan, PlanLimits};
@@ -68,6 +69,8 @@ pub struct Config {
     pub plans: Vec<Plan>,
     /// In the file's order; names unique, also when case is ignored.
     pub tenants: Vec<Tenant>,
+    /// In the file's order; names unique, also when case is ignored.
+    pub experiments: Vec<Experiment>,
 }
 
 impl Default for Config {
@@ -98,6 +101,7 @@ impl Default for Config {
             models: Vec::new(),
             plans: Vec::new(),
             tenants: Vec::new(),
+            experiments: Vec::new(),
         }
     }
 }
@@ -183,6 +187,8 @@ pub struct Tenant {
     pub limits: Option<Box<PlanLimits>>,
     /// Its API keys.
     pub keys: Box<[ApiKey]>,
+    /// What chooses a version for some of its requests, by the first that holds.
+    pub rules: Box<[Rule]>,
 }
 
 impl Tenant {

@@ -1,6 +1,6 @@
 //! The parts of a configuration that route, as single resources: what a table's history is made of.
 //!
-//! A pool, a replica, a model, a version, a plan, a tenant and a pin are one resource each, so that a change of one is small and says what it is. A
+//! A pool, a replica, a model, a version, a plan, a tenant, an experiment and a pin are one resource each, so that a change of one is small and says what it is. A
 //! resource's content is JSON with sorted keys and what the file says, defaults left out. [`split`] and [`assemble`] are inverse: what is
 //! assembled reads as the configuration that was split, but for the order in which things are listed, which decides nothing.
 //!
@@ -29,6 +29,8 @@ pub enum ResourceKind {
     Plan,
     /// A tenant, without its pins.
     Tenant,
+    /// An experiment, with the history of what its arms were given.
+    Experiment,
     /// A tenant's pin of a model; its name is `TENANT/MODEL`, its content the version.
     Pin,
     /// A share of a pin's traffic that goes to another version; its name is the pin's, its content `{"version": .., "percent": ..}`. Only in
@@ -38,8 +40,17 @@ pub enum ResourceKind {
 
 impl ResourceKind {
     /// All of them, owners before what they own.
-    pub const ALL: [Self; 8] =
-        [Self::Pool, Self::Replica, Self::Model, Self::Version, Self::Plan, Self::Tenant, Self::Pin, Self::Split];
+    pub const ALL: [Self; 9] = [
+        Self::Pool,
+        Self::Replica,
+        Self::Model,
+        Self::Version,
+        Self::Plan,
+        Self::Tenant,
+        Self::Experiment,
+        Self::Pin,
+        Self::Split,
+    ];
 
     /// The word for it in stores, listings and URLs.
     #[must_use]
@@ -51,6 +62,7 @@ impl ResourceKind {
             Self::Version => "version",
             Self::Plan => "plan",
             Self::Tenant => "tenant",
+            Self::Experiment => "experiment",
             Self::Pin => "pin",
             Self::Split => "split",
         }
@@ -136,7 +148,14 @@ struct Owner {
     put: fn(&mut Map<String, Json>, &str, &Json),
 }
 
-const SECTIONS: [(&str, Owner); 4] = [
+impl Owner {
+    /// It owns nothing.
+    const fn alone(kind: ResourceKind) -> Self {
+        Self { kind, part: None, field: "", parts: |_| Vec::new(), put: |_, _, _| {} }
+    }
+}
+
+const SECTIONS: [(&str, Owner); 5] = [
     (
         "pools",
         Owner {
@@ -157,7 +176,8 @@ const SECTIONS: [(&str, Owner); 4] = [
             put: |model, name, version| put_item(model, "versions", "version", name, version),
         },
     ),
-    ("plans", Owner { kind: ResourceKind::Plan, part: None, field: "", parts: |_| Vec::new(), put: |_, _, _| {} }),
+    ("plans", Owner::alone(ResourceKind::Plan)),
+    ("experiments", Owner::alone(ResourceKind::Experiment)),
     (
         "tenants",
         Owner {

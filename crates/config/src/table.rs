@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use holdfast_decide::{ModelInput, PoolInput, TableInput, TenantInput, Unavailable};
 use holdfast_types::{ModelName, TenantId, Version};
 
-use crate::{Config, Template, Unavailable as ConfigUnavailable, Upstream};
+use crate::{Config, Experiment, Status, Template, Unavailable as ConfigUnavailable, Upstream};
 
 /// Pins by tenant and model.
 pub type Pins = BTreeMap<(TenantId, ModelName), Version>;
@@ -44,5 +44,20 @@ pub fn table_input(config: &Config, held: &Pins) -> TableInput {
             allow: tenant.allow.to_vec(),
         }
     });
-    TableInput { pools: pools.collect(), models: models.collect(), tenants: tenants.collect() }
+    TableInput {
+        pools: pools.collect(),
+        models: models.collect(),
+        tenants: tenants.collect(),
+        experiments: config
+            .experiments
+            .iter()
+            .filter(|one| one.status != Status::Ended)
+            .map(Experiment::input)
+            .collect(),
+        rules: config
+            .tenants
+            .iter()
+            .flat_map(|tenant| tenant.rules.iter().map(|rule| rule.input(&tenant.name)))
+            .collect(),
+    }
 }

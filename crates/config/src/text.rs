@@ -4,7 +4,9 @@ use std::fmt::Display;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
-use holdfast_types::{IdError, ModelName, PlanName, PoolName, ReplicaName, TenantId, Version};
+use holdfast_types::{
+    ArmName, ExperimentName, IdError, ModelName, PlanName, PoolName, ReplicaName, RuleName, TenantId, Version,
+};
 use serde_json::{Value as Json, json};
 
 use crate::compound::Parsed;
@@ -32,6 +34,12 @@ pub(crate) const PLAN: Parsed<PlanName> =
     Parsed { want: "the name of a plan", parse: |text| because(PlanName::parse(text)), show, pattern: ID };
 pub(crate) const REPLICA: Parsed<ReplicaName> =
     Parsed { want: "the name of a replica", parse: |text| because(ReplicaName::parse(text)), show, pattern: ID };
+pub(crate) const EXPERIMENT: Parsed<ExperimentName> =
+    Parsed { want: "the name of an experiment", parse: |text| because(ExperimentName::parse(text)), show, pattern: ID };
+pub(crate) const ARM: Parsed<ArmName> =
+    Parsed { want: "the name of an arm", parse: |text| because(ArmName::parse(text)), show, pattern: ID };
+pub(crate) const RULE: Parsed<RuleName> =
+    Parsed { want: "the name of a rule", parse: |text| because(RuleName::parse(text)), show, pattern: ID };
 pub(crate) const TEMPLATE: Parsed<Template> = Parsed {
     want: "a name with {model} and {version} in it",
     parse: |text| because(Template::parse(text)),

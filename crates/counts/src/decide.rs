@@ -41,5 +41,6 @@ fn input(tenants: usize) -> TableInput {
             versions: versions.iter().map(upstream).collect(),
         }],
         tenants: (0..tenants).map(tenant).collect(),
+        ..TableInput::default()
     }
 }

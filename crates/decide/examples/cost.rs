@@ -37,6 +37,7 @@ fn input(tenants: usize, replicas: usize) -> TableInput {
                 allow: Vec::new(),
             })
             .collect(),
+        ..TableInput::default()
     }
 }
 

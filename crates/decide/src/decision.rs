@@ -1,5 +1,5 @@
-//! The decision: which version judges a request. The order is explicit version, then pin; another version is never chosen in their place. A pin
-//! that is split between two versions chooses by the submission.
+//! The decision: which version judges a request. The order is an administrator's override, the version that the client names, the arm of an experiment,
+//! the first rule that holds, the pin; another version is never chosen in their place. A pin that is split between two versions chooses by the submission.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,9 +7,13 @@ use std::time::Duration;
 use holdfast_placement::hash::{Purpose, stable_hash};
 use holdfast_types::{Failure, FailureKind, IdError, ModelName, Revision, Version};
 
+use holdfast_assign::{Facts, KeyFrom, Outcome};
+
 use crate::Ask;
+use crate::caller::{Caller, Seen};
+use crate::choices::{Cause, Choices};
 use crate::route::{Reason, Route};
-use crate::snapshot::{ModelEntry, Snapshot, TenantEntry, VersionEntry};
+use crate::snapshot::{ModelEntry, Slot, Snapshot, TenantEntry, VersionEntry};
 
 /// What was decided.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +24,10 @@ pub struct Decision<'s> {
     pub reason: Reason,
     /// Under which table.
     pub revision: Revision,
+    /// The arm or rule that chose it, if one did.
+    pub cause: Option<&'s Arc<Cause>>,
+    /// By which key, of an arm.
+    pub by: Option<KeyFrom>,
 }
 
 /// Why there is no route.
@@ -39,6 +47,8 @@ pub enum Refusal {
     VersionNotAllowed,
     /// The submission was resolved to a version that is not in the table any more.
     VersionGone,
+    /// An override without the administrator's scope.
+    OverrideNotAllowed,
 }
 
 impl Refusal {
@@ -51,6 +61,9 @@ impl Refusal {
             Self::BadVersion(why) => Failure::new(FailureKind::BadRequest, format!("the version {why}")),
             Self::UnknownModel => Failure::new(FailureKind::UnknownModel, "there is no such model"),
             Self::NotPinned => Failure::new(FailureKind::NotPinned, "this tenant has no pinned version of the model"),
+            Self::OverrideNotAllowed => {
+                Failure::new(FailureKind::Forbidden, "an override of the version needs the administrator's scope")
+            }
             Self::VersionNotAllowed => {
                 Failure::new(FailureKind::VersionNotAllowed, "this tenant may not name this version of the model")
             }
@@ -62,30 +75,112 @@ impl Refusal {
     }
 }
 
-/// Decides. Called once per submission.
+/// Decides for somebody of whom nothing is known but the tenant. Called once per submission.
 ///
 /// # Errors
 /// [`Refusal`].
 pub fn decide<'s>(snapshot: &'s Snapshot, ask: &Ask<'_>) -> Result<Decision<'s>, Refusal> {
+    decide_for(snapshot, ask, &Caller::NOBODY)
+}
+
+/// Decides. Called once per submission.
+///
+/// # Errors
+/// [`Refusal`].
+pub fn decide_for<'s>(
+    snapshot: &'s Snapshot,
+    ask: &Ask<'_>,
+    caller: &Caller<'_, impl Facts>,
+) -> Result<Decision<'s>, Refusal> {
     let tenant = snapshot.tenant(ask.tenant).ok_or(Refusal::UnknownTenant)?;
     let Some(model) = snapshot.model(ask.model) else {
         return Err(ModelName::check(ask.model).map_or_else(Refusal::BadModel, |()| Refusal::UnknownModel));
     };
+    let revision = snapshot.revision();
+    if let Some(named) = caller.wants {
+        let route = overridden(snapshot, tenant, model, named, caller.may_override)?;
+        return Ok(Decision { route, reason: Reason::Override, revision, cause: None, by: None });
+    }
     let (slot, reason) = match ask.version {
         None => {
+            if let Some(all) = tenant.choices()
+                && let Some(Chosen { slot, reason, cause, by }) = chosen(all, tenant, model, ask, caller.facts)
+            {
+                return Ok(Decision {
+                    route: snapshot.route(tenant, model, slot),
+                    reason,
+                    revision,
+                    cause: Some(cause),
+                    by,
+                });
+            }
             let slot = tenant.split(model.index).filter(|slot| lot(tenant.name.as_str(), ask) < slot.share);
             (slot.or_else(|| tenant.pin(model.index)).ok_or(Refusal::NotPinned)?, Reason::Pin)
         }
         Some(named) => {
             let version = model.version(named).map(|v| v.index);
-            let slot = version.and_then(|version| tenant.slot(model.index, version));
+            let slot = version.and_then(|version| tenant.nameable(model.index, version));
             let Some(slot) = slot else {
                 return Err(Version::check(named).map_or_else(Refusal::BadVersion, |()| Refusal::VersionNotAllowed));
             };
             (slot, Reason::Explicit)
         }
     };
-    Ok(Decision { route: snapshot.route(tenant, model, slot), reason, revision: snapshot.revision() })
+    Ok(Decision { route: snapshot.route(tenant, model, slot), reason, revision, cause: None, by: None })
+}
+
+/// What an arm or a rule chose.
+struct Chosen<'s> {
+    slot: &'s Slot,
+    reason: Reason,
+    cause: &'s Arc<Cause>,
+    by: Option<KeyFrom>,
+}
+
+/// What an administrator asks for: any version that there is.
+#[cold]
+fn overridden<'s>(
+    snapshot: &'s Snapshot,
+    tenant: &'s TenantEntry,
+    model: &'s ModelEntry,
+    named: &str,
+    may: bool,
+) -> Result<&'s Arc<Route>, Refusal> {
+    if !may {
+        return Err(Refusal::OverrideNotAllowed);
+    }
+    let Some(version) = model.version(named) else {
+        return Err(Version::check(named).map_or_else(Refusal::BadVersion, |()| Refusal::VersionNotAllowed));
+    };
+    let route = match tenant.slot(model.index, version.index) {
+        Some(slot) => Some(snapshot.route(tenant, model, slot)),
+        None => snapshot.stray(tenant, model, version),
+    };
+    route.ok_or(Refusal::VersionNotAllowed)
+}
+
+/// The arm of an experiment, or else the first rule that holds.
+#[inline(never)]
+fn chosen<'s>(
+    all: &'s Choices,
+    tenant: &'s TenantEntry,
+    model: &ModelEntry,
+    ask: &Ask<'_>,
+    facts: &impl Facts,
+) -> Option<Chosen<'s>> {
+    let seen = Seen { ask, facts };
+    let arm = all.trials.iter().filter(|trial| trial.model == model.index).find_map(|trial| {
+        let Outcome::Arm(at, by) = trial.experiment.assign(&seen) else { return None };
+        let arm = trial.arms.get(at)?;
+        let slot = tenant.slot(model.index, arm.version)?;
+        Some(Chosen { slot, reason: Reason::Experiment, cause: &arm.cause, by: Some(by) })
+    });
+    arm.or_else(|| {
+        let holds = |field: &holdfast_assign::Field| seen.field(field);
+        let rule = all.rules.iter().find(|rule| rule.model == model.index && rule.target.holds(holds))?;
+        let slot = tenant.slot(model.index, rule.version)?;
+        Some(Chosen { slot, reason: Reason::Rule, cause: &rule.cause, by: None })
+    })
 }
 
 /// Where a submission goes that was resolved before.

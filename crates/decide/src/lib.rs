@@ -1,6 +1,6 @@
 //! The routing table as one immutable snapshot, the decision over it, and the roll-out of a change.
 //!
-//! A [`Snapshot`] holds everything that routes, under one [`Revision`](holdfast_types::Revision). A request takes one pointer to it, calls [`decide()`] once, and keeps only the
+//! A [`Snapshot`] holds everything that routes, under one [`Revision`](holdfast_types::Revision). A request takes one pointer to it, calls [`decide_for()`] once, and keeps only the
 //! [`Route`] that comes back. The decision is a pure function of the snapshot and the [`Ask`]; it does not allocate once the route has been
 //! used before, and it knows nothing of replicas' health or of what they hold: that is the dispatcher's, after the decision.
 //!
@@ -9,8 +9,11 @@
 //! Invariants: PIN-2 rests on `decide` being called once per submission, ROUTE-1 on a snapshot never changing.
 
 mod ask;
+mod caller;
+mod choices;
 mod decision;
 mod explain;
+mod input;
 mod paged;
 pub mod rollout;
 mod route;
@@ -18,11 +21,11 @@ mod snapshot;
 pub mod witness;
 
 pub use ask::Ask;
-pub use decision::{Decision, Refusal, Replayed, decide, is_shadowed, replay};
-pub use explain::{Step, explain};
+pub use caller::{Caller, Facts, Field, KeyFrom, Nobody};
+pub use choices::{Cause, ExperimentInput, RuleInput};
+pub use decision::{Decision, Refusal, Replayed, decide, decide_for, is_shadowed, replay};
+pub use explain::{Step, explain, explain_for};
+pub use input::{BuildError, ModelInput, PoolInput, TableInput, TenantInput};
 pub use paged::{Keyed, Paged};
 pub use route::{Reason, Route, Unavailable};
-pub use snapshot::{
-    BuildError, Catalogue, ModelEntry, ModelInput, PinChange, PoolEntry, PoolInput, Snapshot, Split, TableInput,
-    TenantEntry, TenantInput, VersionEntry,
-};
+pub use snapshot::{Catalogue, ModelEntry, PinChange, PoolEntry, Snapshot, Split, TenantEntry, VersionEntry};

@@ -9,8 +9,14 @@ use holdfast_types::{ModelName, TenantId, Version};
 /// Why this version judges this request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
+    /// An administrator named it.
+    Override,
     /// The client named it, and may.
     Explicit,
+    /// It is the version of an experiment's arm.
+    Experiment,
+    /// A rule of the tenant says so.
+    Rule,
     /// It is the tenant's pin.
     Pin,
     /// Its submission was resolved to it before.
@@ -22,7 +28,10 @@ impl Reason {
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
+            Self::Override => "override",
             Self::Explicit => "explicit",
+            Self::Experiment => "experiment",
+            Self::Rule => "rule",
             Self::Pin => "pin",
             Self::Replay => "replay",
         }

@@ -1,90 +1,20 @@
 //! One immutable routing table and how it is built.
 
-use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use holdfast_placement::members::{Member, MemberList};
 use holdfast_placement::owners::Owners;
 use holdfast_placement::rendezvous::Rendezvous;
 use holdfast_placement::subset::subset_key;
-use holdfast_types::{ModelName, PoolName, ReplicaName, Revision, TenantId, Version, Weight};
+use holdfast_types::{ModelName, PoolName, ReplicaName, Revision, TenantId, Version};
 
+use crate::choices::{Choices, Trial, Wanted};
+use crate::input::{BuildError, ModelInput, PoolInput, TableInput, TenantInput};
 use crate::paged::{Keyed, Paged};
 use crate::route::{Route, Unavailable};
 
 /// Members kept in a route beyond its subset, to step in for members that are out of service.
 const SPARES: usize = 14;
-
-/// A pool as the table needs it.
-#[derive(Clone, Debug)]
-pub struct PoolInput {
-    /// Its name.
-    pub name: PoolName,
-    /// Its replicas with their weights, in any order.
-    pub members: Vec<(ReplicaName, Weight)>,
-}
-
-/// A model as the table needs it.
-#[derive(Clone, Debug)]
-pub struct ModelInput {
-    /// As clients name it.
-    pub name: ModelName,
-    /// Index into [`TableInput::pools`].
-    pub pool: usize,
-    /// See [`Route::idempotent`].
-    pub idempotent: bool,
-    /// The version, the model's name at the replica, the version at the replica.
-    pub versions: Vec<(Version, Arc<str>, Arc<str>)>,
-}
-
-/// A tenant as the table needs it.
-#[derive(Clone, Debug)]
-pub struct TenantInput {
-    /// Its id.
-    pub name: TenantId,
-    /// Replicas per key, at least 1.
-    pub subset: u8,
-    /// What to do without a holder.
-    pub unavailable: Unavailable,
-    /// One version per model.
-    pub pins: Vec<(ModelName, Version)>,
-    /// Further versions that it may name.
-    pub allow: Vec<(ModelName, Version)>,
-}
-
-/// All of a table.
-#[derive(Clone, Debug, Default)]
-pub struct TableInput {
-    /// Pools.
-    pub pools: Vec<PoolInput>,
-    /// Models.
-    pub models: Vec<ModelInput>,
-    /// Tenants.
-    pub tenants: Vec<TenantInput>,
-}
-
-/// Why a table cannot be built. A checked configuration never gives one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum BuildError {
-    /// A pool has two replicas of one name, or no replica that may own keys.
-    Members(PoolName),
-    /// A model names a pool that is not there.
-    NoPool(ModelName),
-    /// A pin or an allowed version names something that is not there.
-    NoVersion(TenantId, ModelName, Version),
-}
-
-impl fmt::Display for BuildError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Members(pool) => write!(f, "pool {pool} has two replicas of one name"),
-            Self::NoPool(model) => write!(f, "model {model} is in no pool"),
-            Self::NoVersion(t, m, v) => write!(f, "tenant {t} names version {v} of model {m}, which is not there"),
-        }
-    }
-}
-
-impl std::error::Error for BuildError {}
 
 /// A pool in the table.
 #[derive(Debug)]
@@ -116,6 +46,8 @@ pub struct ModelEntry {
     pub index: u32,
     /// Index of its pool.
     pub pool: u32,
+    /// The number of its first version among those of all models.
+    first: u32,
     /// Its versions.
     pub versions: Box<[VersionEntry]>,
     idempotent: bool,
@@ -143,6 +75,8 @@ pub(crate) struct Slot {
     pinned: bool,
     /// Allowed beside the pin, so that it stays when the pin moves away.
     allowed: bool,
+    /// An arm or a rule names it: it stays too, but clients may not name it for that.
+    chosen: bool,
     /// Percent of the pin's traffic that goes here instead.
     pub(crate) share: u8,
     route: OnceLock<Arc<Route>>,
@@ -159,6 +93,16 @@ pub struct TenantEntry {
     slots: Box<[Slot]>,
     /// Some slot has a share.
     has_splits: bool,
+    /// What may choose a version before the pin does.
+    choices: Option<Arc<Choices>>,
+    /// Routes of versions that only an administrator has asked for, by the number of the version.
+    strays: OnceLock<Arc<[OnceLock<Arc<Route>>]>>,
+}
+
+impl Slot {
+    const fn is_used(&self) -> bool {
+        self.pinned || self.allowed || self.chosen || self.share > 0
+    }
 }
 
 impl TenantEntry {
@@ -177,6 +121,15 @@ impl TenantEntry {
     pub(crate) fn slot(&self, model: u32, version: u32) -> Option<&Slot> {
         self.slots.iter().find(|s| s.model == model && s.version == version)
     }
+
+    /// The slot of a version that its clients may name.
+    pub(crate) fn nameable(&self, model: u32, version: u32) -> Option<&Slot> {
+        self.slot(model, version).filter(|slot| slot.pinned || slot.allowed || slot.share > 0)
+    }
+
+    pub(crate) fn choices(&self) -> Option<&Choices> {
+        self.choices.as_deref()
+    }
 }
 
 impl Keyed for TenantEntry {
@@ -191,6 +144,8 @@ pub struct Catalogue {
     pools: Vec<PoolEntry>,
     models: Paged<Arc<ModelEntry>>,
     by_index: Vec<Arc<ModelEntry>>,
+    versions: u32,
+    trials: Vec<Arc<Trial>>,
 }
 
 /// A change of one pin.
@@ -233,15 +188,22 @@ impl Snapshot {
     pub fn build(revision: Revision, input: TableInput) -> Result<Self, BuildError> {
         let pools = input.pools.into_iter().map(pool_entry).collect::<Result<Vec<_>, _>>()?;
         let mut by_index = Vec::with_capacity(input.models.len());
+        let mut versions = 0;
         for (index, model) in input.models.into_iter().enumerate() {
             if model.pool >= pools.len() {
                 return Err(BuildError::NoPool(model.name));
             }
-            by_index.push(Arc::new(model_entry(index as u32, model)));
+            let count = model.versions.len() as u32;
+            by_index.push(Arc::new(model_entry(index as u32, versions, model)));
+            versions += count;
         }
         let models = Paged::build(by_index.iter().cloned());
-        let catalogue = Catalogue { pools, models, by_index };
-        let tenants = input.tenants.into_iter().map(|t| tenant_entry(&catalogue, t)).collect::<Result<Vec<_>, _>>()?;
+        let mut catalogue = Catalogue { pools, models, by_index, versions, trials: Vec::new() };
+        let trials = input.experiments.into_iter().map(|one| Trial::new(&catalogue, one).map(Arc::new));
+        catalogue.trials = trials.collect::<Result<_, _>>()?;
+        let wanted = Wanted::new(&catalogue.trials, input.rules);
+        let tenants = input.tenants.into_iter().map(|t| tenant_entry(&catalogue, &wanted, t));
+        let tenants = tenants.collect::<Result<Vec<_>, _>>()?;
         Ok(Self { revision, catalogue: Arc::new(catalogue), tenants: Paged::build(tenants) })
     }
 
@@ -331,6 +293,14 @@ impl Snapshot {
         })
     }
 
+    /// What the tenant's pins, rules and experiments name: model and version, each once.
+    pub fn keys<'s>(&'s self, tenant: &'s TenantEntry) -> impl Iterator<Item = (&'s ModelEntry, &'s VersionEntry)> {
+        tenant.slots.iter().filter(|slot| slot.pinned || slot.chosen).filter_map(|slot| {
+            let model = self.catalogue.by_index.get(slot.model as usize)?;
+            Some((&**model, model.versions.get(slot.version as usize)?))
+        })
+    }
+
     /// The tenant's split pins: model, the other version, its share in percent.
     pub fn splits<'s>(
         &'s self,
@@ -353,6 +323,19 @@ impl Snapshot {
             let version = &model.versions[slot.version as usize];
             Arc::new(self.make_route(tenant, model, version))
         })
+    }
+
+    /// The route of any version, for an administrator: made at the first ask and kept.
+    pub(crate) fn stray<'s>(
+        &'s self,
+        tenant: &'s TenantEntry,
+        model: &ModelEntry,
+        version: &VersionEntry,
+    ) -> Option<&'s Arc<Route>> {
+        let fresh = || (0..self.catalogue.versions).map(|_| OnceLock::new()).collect();
+        let routes = tenant.strays.get_or_init(fresh);
+        let route = routes.get((model.first + version.index) as usize)?;
+        Some(route.get_or_init(|| Arc::new(self.make_route(tenant, model, version))))
     }
 
     fn make_route(&self, tenant: &TenantEntry, model: &ModelEntry, version: &VersionEntry) -> Route {
@@ -388,7 +371,7 @@ fn pool_entry(input: PoolInput) -> Result<PoolEntry, BuildError> {
     Ok(PoolEntry { name: input.name, owners: Owners::Rendezvous(Rendezvous::new(list)), members })
 }
 
-fn model_entry(index: u32, input: ModelInput) -> ModelEntry {
+fn model_entry(index: u32, first: u32, input: ModelInput) -> ModelEntry {
     let versions = input.versions.into_iter().enumerate();
     let versions = versions.map(|(i, (version, upstream_model, upstream_version))| VersionEntry {
         version,
@@ -400,27 +383,45 @@ fn model_entry(index: u32, input: ModelInput) -> ModelEntry {
         name: input.name,
         index,
         pool: input.pool as u32,
+        first,
         versions: versions.collect(),
         idempotent: input.idempotent,
     }
 }
 
-fn tenant_entry(catalogue: &Catalogue, input: TenantInput) -> Result<Arc<TenantEntry>, BuildError> {
-    let find = |model: &ModelName, version: &Version| {
-        let entry = catalogue.models.get(model.as_str())?;
+impl Catalogue {
+    /// The numbers of a model and a version.
+    pub(crate) fn find(&self, model: &ModelName, version: &Version) -> Option<(u32, u32)> {
+        let entry = self.models.get(model.as_str())?;
         Some((entry.index, entry.version(version.as_str())?.index))
-    };
+    }
+}
+
+fn tenant_entry(
+    catalogue: &Catalogue,
+    wanted: &Wanted<'_>,
+    input: TenantInput,
+) -> Result<Arc<TenantEntry>, BuildError> {
     let pinned = input.pins.iter().map(|p| (p, true));
     let allowed = input.allow.iter().map(|p| (p, false));
     let mut slots: Vec<Slot> = Vec::with_capacity(input.pins.len() + input.allow.len());
     for ((model, version), pinned) in pinned.chain(allowed) {
-        let (m, v) = find(model, version)
+        let (m, v) = catalogue
+            .find(model, version)
             .ok_or_else(|| BuildError::NoVersion(input.name.clone(), model.clone(), version.clone()))?;
         match slots.iter_mut().find(|s| s.model == m && s.version == v) {
             Some(slot) => slot.allowed |= !pinned,
             None => {
-                slots.push(Slot { model: m, version: v, pinned, allowed: !pinned, share: 0, route: OnceLock::new() });
+                slots.push(Slot { pinned, allowed: !pinned, ..Slot::of(m, v) });
             }
+        }
+    }
+    let pins = |model| slots.iter().any(|slot| slot.pinned && slot.model == model);
+    let choices = wanted.choices(catalogue, &input.name, pins)?;
+    for (m, v) in choices.iter().flat_map(Choices::versions) {
+        match slots.iter_mut().find(|s| s.model == m && s.version == v) {
+            Some(slot) => slot.chosen = true,
+            None => slots.push(Slot { chosen: true, ..Slot::of(m, v) }),
         }
     }
     let TenantInput { name, subset, unavailable, .. } = input;
@@ -430,7 +431,15 @@ fn tenant_entry(catalogue: &Catalogue, input: TenantInput) -> Result<Arc<TenantE
         unavailable,
         slots: slots.into_boxed_slice(),
         has_splits: false,
+        choices: choices.map(Arc::new),
+        strays: OnceLock::new(),
     }))
+}
+
+impl Slot {
+    const fn of(model: u32, version: u32) -> Self {
+        Self { model, version, pinned: false, allowed: false, chosen: false, share: 0, route: OnceLock::new() }
+    }
 }
 
 /// Moves the pin, all of its traffic. The old version stays nameable only if it is allowed on its own. Routes already made are kept.
@@ -441,9 +450,9 @@ fn repin(tenant: &mut TenantEntry, model: u32, version: u32, _: u8) {
         slot.share = 0;
     }
     // The tenant's other models keep their splits.
-    slots.retain(|s| s.pinned || s.allowed || s.share > 0);
+    slots.retain(Slot::is_used);
     if !slots.iter().any(|s| s.pinned && s.model == model) {
-        slots.push(Slot { model, version, pinned: true, allowed: false, share: 0, route: OnceLock::new() });
+        slots.push(Slot { pinned: true, ..Slot::of(model, version) });
     }
     tenant.has_splits = slots.iter().any(|s| s.share > 0);
     tenant.slots = slots.into_boxed_slice();
@@ -455,9 +464,9 @@ fn resplit(tenant: &mut TenantEntry, model: u32, version: u32, percent: u8) {
     for slot in slots.iter_mut().filter(|s| s.model == model) {
         slot.share = if slot.version == version && !slot.pinned { percent } else { 0 };
     }
-    slots.retain(|s| s.pinned || s.allowed || s.share > 0);
+    slots.retain(Slot::is_used);
     if percent > 0 && !slots.iter().any(|s| s.model == model && s.version == version) {
-        slots.push(Slot { model, version, pinned: false, allowed: false, share: percent, route: OnceLock::new() });
+        slots.push(Slot { share: percent, ..Slot::of(model, version) });
     }
     tenant.has_splits = slots.iter().any(|s| s.share > 0);
     tenant.slots = slots.into_boxed_slice();

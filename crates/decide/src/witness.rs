@@ -122,6 +122,7 @@ mod tests {
                 pins: vec![(m.clone(), v("1"))],
                 allow: vec![(m.clone(), v("1")), (m, v("2"))],
             }],
+            ..TableInput::default()
         };
         Snapshot::build(Revision(3), input).unwrap()
     }

@@ -44,6 +44,7 @@ fn input(replicas: &[&str]) -> TableInput {
             tenant("globex", 1, &[("screen", "2"), ("fraud", "1")], &[("screen", "2")]),
             tenant("none", 1, &[], &[("screen", "3")]),
         ],
+        ..TableInput::default()
     }
 }
 

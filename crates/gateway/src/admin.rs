@@ -13,6 +13,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use serde_json::{Value, json};
 
+use holdfast_decide::Ask;
 use holdfast_decide::rollout::RolloutId;
 use holdfast_net::tls::Entrance;
 use holdfast_net::{Listener, Tasks};
@@ -21,7 +22,8 @@ use holdfast_telemetry::{Clock, Collected, Registry, Sink};
 use holdfast_types::{Mono, TenantId};
 
 use crate::admin_port::serve_admin;
-use crate::explain::{explanation, replayed, splits};
+use crate::asker::Described;
+use crate::explain::{explanation, splits};
 use crate::probes;
 use crate::receipts;
 use crate::residency::SeatNumbers;
@@ -62,13 +64,16 @@ pub async fn listen(
 
 async fn route(gateway: &Arc<Gateway>, access: &Access, also: Option<Also>, request: Request<Incoming>) -> Answer {
     let path = request.uri().path();
-    let own = OWN.contains(&path) || path.starts_with("/v1/receipts/");
+    let own = is_gateways(path);
     if let Some(also) = also.filter(|_| !own) {
         return also(request).await;
     }
     let open = matches!(path, "/livez" | "/readyz" | "/healthz");
     if !open && let Err(refused) = access(request.headers(), request.extensions()) {
         return *refused;
+    }
+    if !own {
+        return problem(StatusCode::NOT_FOUND, if path.starts_with("/v1/") { DESIRED } else { NOTHING });
     }
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         return not_allowed("GET, HEAD", "this resource is read only");
@@ -91,9 +96,20 @@ async fn route(gateway: &Arc<Gateway>, access: &Access, also: Option<Also>, requ
         "/v1/shadows" => shadows(gateway, &query),
         _ => match path.strip_prefix("/v1/receipts/") {
             Some(id) => receipt(gateway, id).await,
-            None => problem(StatusCode::NOT_FOUND, "there is nothing at this path"),
+            None => problem(StatusCode::NOT_FOUND, NOTHING),
         },
     }
+}
+
+const NOTHING: &str = "there is nothing at this path";
+/// The answer of a gateway without a control plane in its process.
+const DESIRED: &str =
+    "this is a gateway: what is desired, roll-outs and nodes are asked of a control plane, at its admin port";
+
+/// Whether a path of the admin port is a gateway's, and not a control plane's.
+#[must_use]
+pub fn is_gateways(path: &str) -> bool {
+    OWN.contains(&path) || path.starts_with("/v1/receipts/")
 }
 
 /// The paths that this crate answers.
@@ -184,24 +200,34 @@ async fn metrics(gateway: &Arc<Gateway>) -> Answer {
     }
 }
 
-/// `?model=M` with `tenant=T`, or with `header=NAME:VALUE` for the trusted header; `version=V` as a request would name it;
-/// `route=TOKEN` as a retry would bring it.
+/// `?model=M` with `tenant=T`, or with `header=NAME:VALUE` for the trusted header. Of who asks: `user`, `device`, `plan`, `scope` and `header`, the last two as
+/// often as need be. `version=V`, `override=V` and `route=TOKEN` as a request would name them.
 fn explain(gateway: &Gateway, query: &Query<'_>) -> Answer {
-    let trusted = gateway.tables.load().settings.trusted_header.clone();
-    let by_header = query.all("header").find_map(|header| {
+    let settings = gateway.tables.load().settings.clone();
+    let headers = query.all("header").filter_map(|header| {
         let (name, value) = header.split_once(':')?;
-        let is_trusted = trusted.as_ref().is_some_and(|t| t.as_str().eq_ignore_ascii_case(name.trim()));
-        is_trusted.then(|| value.trim().to_owned())
+        Some((name.trim().to_ascii_lowercase(), value.trim().to_owned()))
     });
-    let (Some(tenant), Some(model)) = (query.get("tenant").or(by_header), query.get("model")) else {
+    let headers: Vec<(String, String)> = headers.collect();
+    let by = |header: &Option<http::HeaderName>| {
+        let (_, value) = headers.iter().find(|(name, _)| header.as_ref().is_some_and(|h| h.as_str() == name))?;
+        Some(value.clone())
+    };
+    let (tenant, model) = (query.get("tenant").or_else(|| by(&settings.trusted_header)), query.get("model"));
+    let (Some(tenant), Some(model)) = (tenant, model) else {
         let need = "needed are the model, and the tenant by name or by the trusted header";
         return problem(StatusCode::BAD_REQUEST, need);
     };
-    let version = query.get("version");
-    let told = match query.get("route") {
-        Some(token) => replayed(gateway, &tenant, (&model, version.as_deref()), &token),
-        None => explanation(gateway, &tenant, &model, version.as_deref()),
+    let who = Described {
+        user: query.get("user").or_else(|| by(&settings.trusted_user_header)),
+        device: query.get("device"),
+        plan: query.get("plan"),
+        scopes: query.all("scope").collect(),
+        headers,
     };
+    let (version, wants) = (query.get("version"), query.get("override"));
+    let ask = Ask { tenant: &tenant, model: &model, version: version.as_deref(), submission: b"" };
+    let told = explanation(gateway, &ask, &who, (wants.as_deref(), query.get("route").as_deref()));
     json_answer(StatusCode::OK, told.to_string())
 }
 

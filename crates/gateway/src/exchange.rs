@@ -9,12 +9,13 @@ use bytes::Bytes;
 use http::HeaderValue;
 
 use holdfast_config::{Stamp, Stamps};
-use holdfast_decide::{Reason, Route};
+use holdfast_decide::{Cause, Reason, Route};
 use holdfast_identity::Subject;
 use holdfast_net::RequestGuard;
 use holdfast_telemetry::{AccessRecord, Clock, Endpoint, GaugeGuard, Outcome, Timing};
 use holdfast_types::{FailureKind, Mono, Revision};
 
+use crate::cause;
 use crate::fleet::Replica;
 use crate::limits::{Refusal, Taken};
 use crate::receipts::{Journal, Receipt};
@@ -34,6 +35,8 @@ pub struct Resolution {
     pub state: Arc<RouteState>,
     /// Why that version.
     pub reason: Reason,
+    /// The arm or rule that chose it, if one did.
+    pub cause: Option<Arc<Cause>>,
     /// Under which revision it is served.
     pub _revision: RevisionGuard,
     /// Under which revision its submission was resolved: an earlier one, if that was before.
@@ -198,7 +201,7 @@ impl Exchange {
 
     /// Adds the stamps to an answer.
     pub fn stamp(&self, headers: &mut http::HeaderMap) {
-        use crate::headers::{MODEL, REASON, REPLICA, REQUEST_ID, REVISION, STALE, VERSION};
+        use crate::headers::{EXPERIMENT, MODEL, REASON, REPLICA, REQUEST_ID, REVISION, STALE, VERSION};
         let wants = |stamp| self.stamps.contains(stamp);
         if wants(Stamp::RequestId) {
             headers.insert(REQUEST_ID, self.id.header.clone());
@@ -220,6 +223,11 @@ impl Exchange {
         }
         if wants(Stamp::Reason) {
             headers.insert(REASON, HeaderValue::from_static(resolution.reason.as_str()));
+        }
+        if wants(Stamp::Experiment)
+            && let Some(stamp) = resolution.cause.as_ref().and_then(|cause| cause::stamp(cause))
+        {
+            headers.insert(EXPERIMENT, stamp);
         }
         if wants(Stamp::Replica)
             && let Some(replica) = &self.replica
@@ -289,6 +297,9 @@ impl Drop for Exchange {
         let outcome = self.outcome(now);
         let handles = self.resolution.as_ref().map(|r| &r.state.metrics);
         self.gateway.metrics.finish(handles, &outcome);
+        if let Some(resolution) = &self.resolution {
+            cause::count(&self.gateway.metrics, resolution, outcome.is_error());
+        }
         if let (Some(trail), Some(resolution)) = (self.trail.take(), &self.resolution) {
             let entry = trail.entry(now, &self.id, resolution, self.replica.as_deref(), &outcome);
             entry.into_iter().for_each(|entry| self.gateway.audit.record(entry));

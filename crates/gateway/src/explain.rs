@@ -9,13 +9,16 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::json;
 
-use holdfast_decide::{Ask, Decision, ModelEntry, Reason, Route, Snapshot, Step, TenantEntry, Unavailable, explain};
+use holdfast_decide::{
+    Ask, Caller, Decision, ModelEntry, Reason, Route, Snapshot, Step, TenantEntry, Unavailable, explain_for,
+};
 use holdfast_placement::choose::{Candidate, Choice, choose};
 use holdfast_placement::residency::{Forecast, ReplicaIx, State, VersionIx};
 use holdfast_submission::{Asked, Ledger, Next, OnFailure, next};
 use holdfast_telemetry::Clock;
 use holdfast_types::Failure;
 
+use crate::asker::Described;
 use crate::fleet::Replica;
 use crate::pause::Pause;
 use crate::route_state::RouteState;
@@ -58,10 +61,21 @@ const fn is_zero(n: &u32) -> bool {
     *n == 0
 }
 
-/// The explanation of one ask, as JSON.
-pub fn explanation(gateway: &Gateway, tenant: &str, model: &str, version: Option<&str>) -> serde_json::Value {
+/// The explanation of one ask by somebody, as JSON. `wants` is the version that an override names, `token` the route token that a retry brings.
+pub fn explanation(
+    gateway: &Gateway,
+    ask: &Ask<'_>,
+    who: &Described,
+    (wants, token): (Option<&str>, Option<&str>),
+) -> serde_json::Value {
+    if let Some(token) = token {
+        return replayed(gateway, ask, token);
+    }
     let table = gateway.tables.load();
-    let (steps, decided) = explain(&table.snapshot, &Ask { tenant, model, version, submission: b"" });
+    let Ask { tenant, model, .. } = *ask;
+    let scope = table.settings.override_scope.as_deref();
+    let may_override = scope.is_some_and(|scope| who.scopes.iter().any(|one| one == scope));
+    let (steps, decided) = explain_for(&table.snapshot, ask, &Caller { facts: who, wants, may_override });
     let split = split(&table.snapshot, tenant, model);
     let shared = split.as_ref().map(|split| Step { stage: "split", outcome: shared(split) });
     // The share is of the pin, and decides with it.
@@ -85,12 +99,8 @@ pub fn explanation(gateway: &Gateway, tenant: &str, model: &str, version: Option
 }
 
 /// The explanation of a retry that brings a route token.
-pub fn replayed(
-    gateway: &Gateway,
-    tenant: &str,
-    (model, version): (&str, Option<&str>),
-    token: &str,
-) -> serde_json::Value {
+fn replayed(gateway: &Gateway, ask: &Ask<'_>, token: &str) -> serde_json::Value {
+    let Ask { tenant, model, version, .. } = *ask;
     let table = gateway.tables.load();
     let tokens = gateway.submissions.as_ref().and_then(|submissions| submissions.tokens.as_ref());
     let claim = match tokens {
@@ -109,7 +119,8 @@ pub fn replayed(
         Ok(record) => match submission::route_of(&table, tenant, record) {
             Err(failure) => json!({ "error": failure.kind.as_str(), "detail": failure.detail }),
             Ok(route) => {
-                let decision = Decision { route: &route, reason: Reason::Replay, revision: record.revision };
+                let (reason, revision) = (Reason::Replay, record.revision);
+                let decision = Decision { route: &route, reason, revision, cause: None, by: None };
                 on_the_way(gateway, &table, &decision)
             }
         },
@@ -123,6 +134,9 @@ pub fn replayed(
             holdfast_telemetry::utc(record.until)
         ),
     };
+    if let Some(arms) = found.as_ref().ok().and_then(|record| record.arms.as_deref()) {
+        told["experiment"] = arms.into();
+    }
     told["revision"] = found.as_ref().map_or(table.snapshot.revision().0, |record| record.revision.0).into();
     told["steps"] = json!([
         { "stage": "table", "outcome": format!("revision {}", table.snapshot.revision()) },
@@ -140,6 +154,7 @@ fn on_the_way(gateway: &Gateway, table: &Table, decision: &Decision<'_>) -> serd
     let mut told = json!({
         "version": route.version.as_str(),
         "reason": decision.reason.as_str(),
+        "experiment": decision.cause.map(|cause| &*cause.stamp).filter(|stamp| !stamp.is_empty()),
         "upstream": { "model": &*route.upstream_model, "version": &*route.upstream_version },
         "now": now(gateway, table, route, version, (&members, &leaving)),
         "subset": members,

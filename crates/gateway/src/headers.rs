@@ -17,8 +17,12 @@ pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key
 pub const CLIENT_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// Stamps.
 pub const MODEL: HeaderName = HeaderName::from_static("x-holdfast-model");
-/// The version that judged.
+/// The version that judged; from a client, the one that it asks for.
 pub const VERSION: HeaderName = HeaderName::from_static("x-holdfast-version");
+/// From a client: the version that an administrator asks for.
+pub const OVERRIDE: HeaderName = HeaderName::from_static("x-holdfast-override");
+/// The arm of an experiment that chose the version.
+pub const EXPERIMENT: HeaderName = HeaderName::from_static("x-holdfast-experiment");
 /// The table's revision.
 pub const REVISION: HeaderName = HeaderName::from_static("x-holdfast-revision");
 /// For how many seconds no control plane has confirmed the table.
@@ -33,8 +37,6 @@ pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-holdfast-request-i
 pub const ROUTE: HeaderName = HeaderName::from_static("x-holdfast-route");
 /// How the resolution is not like others: `unledgered`.
 pub const RESOLUTION: HeaderName = HeaderName::from_static("x-holdfast-resolution");
-/// The arms of experiments.
-pub const EXPERIMENT: HeaderName = HeaderName::from_static("x-holdfast-experiment");
 /// The failure kind.
 pub const ERROR: HeaderName = HeaderName::from_static("x-holdfast-error");
 /// The proved tenant, for the replica.

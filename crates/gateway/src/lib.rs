@@ -6,7 +6,9 @@
 mod admin;
 mod admin_port;
 mod answer;
+mod asker;
 mod body;
+mod cause;
 mod connection;
 mod exchange;
 mod explain;
@@ -37,8 +39,9 @@ mod until;
 mod upstream_body;
 mod worker;
 
-pub use admin::{Access, Also, Answer, not_allowed, problem};
+pub use admin::{Access, Also, Answer, is_gateways, not_allowed, problem};
 pub use admin_port::serve_admin;
+pub use identity::check_key_file;
 pub use limits::Measured;
 pub use local::Local;
 pub use probes::StoreProbe;

@@ -25,6 +25,8 @@ pub struct Settings {
     pub keys: Option<Arc<ApiKeys>>,
     /// The header that carries the proof of a tenant. No replica gets it.
     pub credential: Option<HeaderName>,
+    /// The scope whose bearer may override the version, if there is one.
+    pub override_scope: Option<Box<str>>,
     /// The header that names the user, if one is trusted.
     pub trusted_user_header: Option<HeaderName>,
     /// Most bytes of a request body.
@@ -63,6 +65,7 @@ impl Settings {
             credential: trusted_header.clone(),
             trusted_header,
             identity: None,
+            override_scope: config.auth.as_ref().and_then(|auth| auth.override_scope.clone()),
             trusted_user_header: config
                 .auth
                 .as_ref()

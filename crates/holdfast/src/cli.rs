@@ -93,6 +93,12 @@ pub enum Command {
         #[command(subcommand)]
         what: PinCommand,
     },
+    /// Look at experiments.
+    Experiment {
+        /// What of them.
+        #[command(subcommand)]
+        what: ExperimentCommand,
+    },
     /// Make, list and revoke API keys.
     Key {
         /// What of them.
@@ -249,6 +255,21 @@ pub struct ExplainArgs {
     /// A header of the request, as `name: value`; the trusted header names the tenant.
     #[arg(long = "header", value_name = "NAME: VALUE")]
     pub headers: Vec<String>,
+    /// The user who asks, as a token would name it.
+    #[arg(long)]
+    pub user: Option<String>,
+    /// The device.
+    #[arg(long)]
+    pub device: Option<String>,
+    /// The plan.
+    #[arg(long)]
+    pub plan: Option<String>,
+    /// A scope of the token.
+    #[arg(long = "scope", value_name = "SCOPE")]
+    pub scopes: Vec<String>,
+    /// The version that an administrator's override names.
+    #[arg(long = "override", value_name = "VERSION")]
+    pub wants: Option<String>,
     /// Which gateway.
     #[command(flatten)]
     pub admin: AdminArgs,
@@ -275,11 +296,47 @@ pub enum ReplicaCommand {
 /// Questions about limits.
 #[derive(Debug, Subcommand)]
 pub enum LimitsCommand {
+    /// Look at plans: what tenants are allowed that name them.
+    Plan {
+        /// What of them.
+        #[command(subcommand)]
+        what: PlansCommand,
+    },
     /// List them, with what is left of each in this gateway.
     List {
         /// Of one tenant.
         #[arg(long)]
         tenant: Option<String>,
+        /// Which gateway.
+        #[command(flatten)]
+        admin: AdminArgs,
+    },
+}
+
+/// Questions about experiments.
+#[derive(Debug, Subcommand)]
+pub enum ExperimentCommand {
+    /// List them, as they are desired.
+    List(AdminArgs),
+    /// Show one: its arms, and what has been given so far.
+    Show {
+        /// Which.
+        name: String,
+        /// Which gateway or control plane.
+        #[command(flatten)]
+        admin: AdminArgs,
+    },
+}
+
+/// Questions about plans of limits.
+#[derive(Debug, Subcommand)]
+pub enum PlansCommand {
+    /// List them, with what each says.
+    List(AdminArgs),
+    /// Show one.
+    Show {
+        /// Its name.
+        name: String,
         /// Which gateway.
         #[command(flatten)]
         admin: AdminArgs,

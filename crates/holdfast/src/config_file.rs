@@ -4,7 +4,7 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use holdfast_config::{Faults, Frame, ReadFile, Source, Split, split};
+use holdfast_config::{Faults, Frame, ReadFile, Source, Split, placed, split};
 
 /// Files that a configuration names may have this many bytes.
 const MOST: u64 = 16 << 20;
@@ -33,16 +33,14 @@ pub struct Read {
 /// # Errors
 /// [`ConfigError`].
 pub fn read(path: &Path) -> Result<Read, ConfigError> {
-    let text = std::fs::read_to_string(path).map_err(|e| ConfigError::Read(path.into(), e))?;
-    let environment: Vec<(String, String)> = std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-        .collect();
-    let folder = path.parent().unwrap_or(Path::new("")).to_path_buf();
-    let read_file: ReadFile = Arc::new(move |named: &Path| read_bounded(&folder.join(named)));
+    let text = text(path)?;
+    let (environment, folder) = (environment(), folder(path));
+    let base = folder.to_path_buf();
+    let read_file: ReadFile = Arc::new(move |named: &Path| read_bounded(&base.join(named)));
     let name = path.display().to_string();
-    let source = Source { text: &text, name: &name, environment: &environment, read_file: &*read_file };
+    let source = Source { text: &text, name: &name, environment: &environment, folder, read_file: &*read_file };
     let split = split(&source).map_err(ConfigError::Faults)?;
-    let frame = Frame { rest: split.rest.clone(), read_file };
+    let frame = Frame { rest: split.rest.clone(), folder: folder.to_path_buf(), read_file };
     Ok(Read { split, frame })
 }
 
@@ -51,11 +49,35 @@ pub fn read(path: &Path) -> Result<Read, ConfigError> {
 /// # Errors
 /// [`ConfigError`].
 pub fn take_apart(path: &Path) -> Result<Split, ConfigError> {
-    let text = std::fs::read_to_string(path).map_err(|e| ConfigError::Read(path.into(), e))?;
-    let folder = path.parent().unwrap_or(Path::new("")).to_path_buf();
-    let read_file = move |named: &Path| read_bounded(&folder.join(named));
+    let text = text(path)?;
+    let folder = folder(path);
+    let read_file = |named: &Path| read_bounded(&folder.join(named));
     let name = path.display().to_string();
-    split(&Source { text: &text, name: &name, environment: &[], read_file: &read_file }).map_err(ConfigError::Faults)
+    let source = Source { text: &text, name: &name, environment: &[], folder, read_file: &read_file };
+    split(&source).map_err(ConfigError::Faults)
+}
+
+/// Gives faults that were found beside the text of a good file, by path and reason, their places in it.
+///
+/// # Errors
+/// The file is not there any more.
+pub fn places(path: &Path, found: &[(String, String)]) -> Result<Faults, ConfigError> {
+    let text = text(path)?;
+    let (name, environment) = (path.display().to_string(), environment());
+    Ok(placed(&Source { environment: &environment, ..Source::text(&name, &text) }, found))
+}
+
+fn text(path: &Path) -> Result<String, ConfigError> {
+    std::fs::read_to_string(path).map_err(|e| ConfigError::Read(path.into(), e))
+}
+
+fn environment() -> Vec<(String, String)> {
+    let variables = std::env::vars_os();
+    variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))).collect()
+}
+
+fn folder(path: &Path) -> &Path {
+    path.parent().unwrap_or(Path::new(""))
 }
 
 fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {

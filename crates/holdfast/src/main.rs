@@ -6,6 +6,7 @@ mod admin;
 mod cli;
 mod command;
 mod config_file;
+mod key_sets;
 mod link;
 mod output;
 mod roles;

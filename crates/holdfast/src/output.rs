@@ -28,6 +28,11 @@ pub fn counted(number: usize, what: &str) -> String {
     if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
+/// A text that somebody may have left out or empty, for a cell of a table.
+pub fn said(text: &serde_json::Value) -> String {
+    text.as_str().filter(|text| !text.is_empty()).unwrap_or("-").to_owned()
+}
+
 /// A table without lines around it, for terminals and pipes alike. The last column is not padded.
 pub fn table(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut lines: Vec<Vec<String>> = vec![head.iter().map(|h| h.to_uppercase()).collect()];

@@ -79,8 +79,19 @@ async fn a_restored_folder_serves_what_was_in_force() {
         let bad = dir.join("bad");
         std::fs::write(&bad, bytes).unwrap();
         ends(&offline("restore", &bad, &config, Some(&new)), 1, says);
+        assert!(!new.exists(), "a process that starts there would take an empty store for the truth");
     }
+    // What was there before stays, also in a folder without a table.
+    std::fs::create_dir(&new).unwrap();
+    std::fs::write(new.join("other"), "mine").unwrap();
+    ends(&offline("restore", &dir.join("bad"), &config, Some(&new)), 1, "is no backup");
+    let left: Vec<_> = std::fs::read_dir(&new).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["other"]);
     ends(&offline("restore", &file, &config, Some(&new)), 0, before[1].as_str().unwrap());
+    for (file, says) in [("bad", "is no backup"), ("backup", "into an empty store only")] {
+        ends(&offline("restore", &dir.join(file), &config, Some(&new)), 1, says);
+    }
+    assert!(new.join("table.redb").exists());
 
     // The store is the truth: of the file, which names other tenants, only the settings count.
     std::fs::remove_dir_all(holdfast.state_path()).unwrap();

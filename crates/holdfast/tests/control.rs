@@ -267,6 +267,8 @@ async fn what_cannot_be_is_refused_with_its_reason_and_code() {
         (&["pin", "set", "acme", "screen", "latest"], 1, "latest"),
         (&["pin", "set", "acme", "screen"], 2, "VERSION"),
         (&["pin", "set", "acme", "screen", "2", "--canary", "200%:1s"], 2, "percent"),
+        (&["pin", "remove", "acme", "screen", "--canary", "10%:1s"], 2, "--canary"),
+        (&["pin", "remove", "acme", "screen", "--shadow", "5%/1/0%/1s"], 2, "--shadow"),
         (&["table", "revert", "999"], 1, "999"),
         (&["table", "diff", "1", "999"], 1, "999"),
         (&["rollout", "show", "999"], 1, "no such roll-out"),

@@ -187,6 +187,7 @@ async fn a_version_that_cannot_be_loaded_is_never_flipped_to_and_the_table_says_
     }
     let shown = fleet.gateway.cli(&["table", "show"]).await;
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(shown.contains("MISSING ON"), "{shown}");
     assert!(shown.contains("screen/2 on r1: ") && shown.contains("the weights are torn"), "{shown}");
     // Three tries, then that is that: the pin waits, with the server's words, and nothing is loaded any more.
     let why = async |rollout: &str| {
@@ -201,7 +202,10 @@ async fn a_version_that_cannot_be_loaded_is_never_flipped_to_and_the_table_says_
     why("roll-out 1 failed").await;
     let shown = fleet.gateway.cli(&["table", "show"]).await;
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
-    assert!(shown.contains("screen of acme: roll-out 1 failed"), "{shown}");
+    assert!(shown.contains("held back: screen of acme: roll-out 1 failed"), "{shown}");
+    let line = shown.lines().find(|line| line.contains("held back") && line.starts_with("acme")).unwrap();
+    assert_eq!(line.split_whitespace().take(5).collect::<Vec<_>>(), ["acme", "screen", "2", "held", "back"], "{shown}");
+    assert!(!shown.to_lowercase().contains("on its way"), "nothing moves any more: {shown}");
     let started = async || {
         let mut all = Vec::new();
         for server in &fleet.servers {

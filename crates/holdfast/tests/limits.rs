@@ -111,7 +111,29 @@ async fn a_refused_client_is_told_all_that_it_needs_and_nobody_else_notices() {
     assert_eq!(explained["limits"]["limits"].as_array().map(Vec::len), Some(2), "{explained:#}");
     let listed = rig.gateway.cli(&["limits", "list"]).await;
     let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
-    assert!(listed.contains("standard") && listed.contains("100/3600000ms") && !listed.contains("bolt"), "{listed}");
+    let said = async |words: &[&str]| {
+        let done = rig.gateway.cli(words).await;
+        assert!(done.status.success(), "{words:?}: {}", String::from_utf8_lossy(&done.stderr));
+        String::from_utf8_lossy(&done.stdout).into_owned()
+    };
+    let line = |text: &str, begins: &str| {
+        let line = text.lines().find(|line| line.starts_with(begins)).unwrap_or_else(|| panic!("{begins}: {text}"));
+        line.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    // What was decided about it is not only for programs.
+    let receipt = said(&["receipt", refused.header("x-holdfast-request-id")]).await;
+    assert_eq!(line(&receipt, "limits"), "limits admitted false, over user-requests");
+    let explained = said(&["explain", "--tenant", "acme", "--model", "screen"]).await;
+    assert_eq!(line(&explained, "tenant  -"), "tenant - requests 100/h 100 97 left", "{explained}");
+    assert_eq!(line(&explained, "user    -"), "user - requests 2/h 2 2 users", "{explained}");
+    for words in [&["limits", "plan", "list"][..], &["limits", "plan", "show", "standard"]] {
+        let plans = said(words).await;
+        assert_eq!(line(&plans, "standard  enforce  user"), "standard enforce user - 2/h - - - -", "{plans}");
+    }
+    assert!(!rig.gateway.cli(&["limits", "plan", "show", "none"]).await.status.success());
+    let plans = rig.gateway.cli_json(&["limits", "plan", "list"]).await;
+    assert_eq!(plans["plans"][0]["spec"]["tenant"]["requests"], "100/h", "{plans}");
+    assert!(listed.contains("standard") && listed.contains("100/h") && !listed.contains("bolt"), "{listed}");
 }
 
 #[tokio::test]

@@ -297,6 +297,8 @@ async fn a_request_of_nobody_is_refused_and_makes_no_tenant() {
     for fields in nobody {
         let answer = world.raw(INFER.as_bytes(), fields).await;
         assert_eq!((answer.status, answer.header("x-holdfast-error")), (401, "unauthenticated"), "{fields:?}");
+        // There is no token that could be wrong.
+        assert_eq!(answer.header("www-authenticate"), "Bearer realm=\"holdfast\"", "{fields:?}");
         assert_eq!(answer.header("x-holdfast-version"), "", "{fields:?}");
     }
     let counted = eventually("the refusals to be counted", Duration::from_secs(5), async || {

@@ -103,17 +103,19 @@ pub fn fit(memories: &[Option<Bytes>], sizes: &[Bytes], pins: &[Pin]) -> Fit {
     Fit { ceiling: Bytes(ceiling), needed, memory, replicas, short }
 }
 
-/// For each replica the pins (by index) that have it alone: what its loss leaves without a holder. That another key holds the same version elsewhere is no
-/// help, since a key is never served outside its own subset.
+/// For each replica the pins (by index) that its loss leaves without a holder that is certain. A replica that is to hold more than it has room for is not:
+/// which of its versions are there at a moment depends on what was asked. That another key holds the same version elsewhere is no help, since a key is never
+/// served outside its own subset.
 #[must_use]
-pub fn left_alone(replicas: usize, pins: &[Pin]) -> Vec<Vec<usize>> {
-    let mut alone = vec![Vec::new(); replicas];
+pub fn left_alone(fit: &Fit, pins: &[Pin]) -> Vec<Vec<usize>> {
+    let mut alone = vec![Vec::new(); fit.replicas.len()];
+    let is_certain = |replica: u32| fit.replicas.get(replica as usize).is_some_and(|r| r.overflow() == Bytes(0));
     for (index, pin) in pins.iter().enumerate() {
-        let subset = pin.order.get(..pin.k.min(pin.order.len())).unwrap_or_default();
-        if let [only] = subset
-            && let Some(pins) = alone.get_mut(*only as usize)
-        {
-            pins.push(index);
+        let subset = || pin.order.iter().copied().take(pin.k);
+        for lost in subset().filter(|lost| !subset().any(|other| other != *lost && is_certain(other))) {
+            if let Some(pins) = alone.get_mut(lost as usize) {
+                pins.push(index);
+            }
         }
     }
     alone
@@ -147,6 +149,20 @@ mod tests {
     fn fewer_replicas_than_k_are_reported() {
         let found = fit(&[Some(Bytes(9))], &[Bytes(1)], &[Pin { version: 0, order: &[0], k: 2 }]);
         assert_eq!(found.short, [(0, 1)]);
+    }
+
+    #[test]
+    fn a_replica_that_overflows_is_no_holder_to_rely_on() {
+        let pins = [Pin { version: 0, order: &[0, 1], k: 2 }, Pin { version: 1, order: &[0, 1], k: 1 }];
+        let sizes = [Bytes(3), Bytes(3)];
+        let alone = |memory| left_alone(&fit(&[Some(Bytes(memory)), Some(Bytes(4))], &sizes, &pins), &pins);
+        assert_eq!(alone(6), [vec![1], vec![]]);
+        assert_eq!(alone(5), [vec![1], vec![0]], "the first replica may hold either");
+        // Nothing fits, so no loss is safe, however many replicas are to hold a version.
+        let order: Vec<u32> = (0..3).collect();
+        let many: Vec<Pin<'_>> = (0..9).map(|version| Pin { version, order: &order, k: 3 }).collect();
+        let found = fit(&[Some(Bytes(4)); 3], &[Bytes(1); 9], &many);
+        assert!(left_alone(&found, &many).iter().all(|keys| keys.len() == 9));
     }
 
     /// 400 versions of 2 GB on 60 replicas of 24 GB: 800 GB per copy, 1,440 GB in all.

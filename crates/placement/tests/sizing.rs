@@ -49,7 +49,8 @@ fn whose_loss_leaves_which_key_alone() {
         Pin { version: 1, order: &[0], k: 2 },
         Pin { version: 1, order: &[], k: 1 },
     ];
-    assert_eq!(left_alone(3, &pins), [vec![2], vec![], vec![0]]);
+    let found = fit(&[None; 3], &[Bytes(1); 2], &pins);
+    assert_eq!(left_alone(&found, &pins), [vec![2], vec![], vec![0]]);
 }
 
 #[test]

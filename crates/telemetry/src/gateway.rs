@@ -13,6 +13,7 @@ use crate::outcome::Outcome;
 use crate::process;
 use crate::registry::{Kind, Registry, Sink};
 use crate::route::{RouteHandles, RouteSeries};
+use crate::routed::RoutedPlain;
 use crate::routes::Routes;
 use crate::usage::{Accounts, Usage};
 
@@ -62,6 +63,8 @@ pub struct GatewayMetrics {
     pub retries: Family<Counter, 2>,
     /// `holdfast_retry_budget_exhausted_total{pool}`.
     pub retry_budget_exhausted: Family<Counter, 1>,
+    /// `holdfast_routed_total{rule,outcome}` of requests whose version no arm or rule chose.
+    pub routed: RoutedPlain,
     /// `holdfast_shadow_total{outcome}`.
     pub shadow: Family<Counter, 1>,
     /// `holdfast_wrong_version_total{pool,replica}`.
@@ -116,6 +119,7 @@ impl GatewayMetrics {
             upstream_attempts: r.family(UPSTREAM_ATTEMPTS.0, UPSTREAM_ATTEMPTS.1, [pool, outcome], ()),
             retries: r.family("holdfast_retries_total", "Requests sent again, by reason.", [pool, reason], ()),
             retry_budget_exhausted: r.family(RETRY_BUDGET_EXHAUSTED.0, RETRY_BUDGET_EXHAUSTED.1, [pool], ()),
+            routed: RoutedPlain::register(r),
             shadow: r.family(SHADOW.0, SHADOW.1, [outcome], ()),
             wrong_version: r.family(WRONG_VERSION.0, WRONG_VERSION.1, [pool, replica], ()),
             violations: violations(r),
@@ -145,6 +149,12 @@ impl GatewayMetrics {
     pub fn route(&self, tenant: &TenantId, model: &ModelName, version: &Version) -> RouteHandles {
         let series = self.routes.series(tenant, Some((model.clone(), version.clone())));
         RouteHandles::new(series, self.accounts.of(tenant))
+    }
+
+    /// The counters of an arm or a rule: of requests that went well, and of those that did not. Takes a lock: keep them.
+    #[must_use]
+    pub fn routed_by(&self, rule: &str) -> [Counter; 2] {
+        self.routed.by(rule)
     }
 
     /// The handles for a known tenant's request that was not resolved: model and version are shown empty.
@@ -225,6 +235,7 @@ impl GatewayMetrics {
     /// call after its last holder did, so that its last value is scraped.
     pub fn forget_unused(&self) {
         self.routes.forget_unused();
+        self.routed.forget_unused();
     }
 
     /// For metrics beside these.

@@ -20,6 +20,7 @@ mod process;
 mod record;
 mod registry;
 mod route;
+mod routed;
 mod routes;
 mod spool;
 mod text;

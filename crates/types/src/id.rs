@@ -142,6 +142,21 @@ id!(
     check
 );
 id!(
+    /// An experiment.
+    ExperimentName,
+    check
+);
+id!(
+    /// An arm of an experiment.
+    ArmName,
+    check
+);
+id!(
+    /// A rule of a tenant that chooses a version.
+    RuleName,
+    check
+);
+id!(
     /// The stable name of one gateway of the fleet.
     GatewayName,
     check

@@ -9,6 +9,9 @@ mod invariant;
 mod units;
 
 pub use failure::{Failure, FailureKind, Side};
-pub use id::{GatewayName, IdError, MAX_ID_LEN, ModelName, PlanName, PoolName, ReplicaName, TenantId, Version};
+pub use id::{
+    ArmName, ExperimentName, GatewayName, IdError, MAX_ID_LEN, ModelName, PlanName, PoolName, ReplicaName, RuleName,
+    TenantId, Version,
+};
 pub use invariant::Invariant;
 pub use units::{Bytes, BytesError, Mono, Revision, Weight};

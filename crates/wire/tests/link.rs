@@ -252,6 +252,6 @@ async fn orders_that_come_before_the_table_is_known_to_be_the_same_are_taken_onc
             .await;
         late.change(|view| *view = View::default());
         // A comparison that falls between takes the agreement back.
-        tokio::time::sleep(Duration::from_millis(60)).await;
+        late.compared().await;
     }
 }

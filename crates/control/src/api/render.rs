@@ -24,6 +24,7 @@ pub(crate) const fn parts(kind: ResourceKind) -> &'static [&'static str] {
         ResourceKind::Version => &["model", "version"],
         ResourceKind::Plan => &["plan"],
         ResourceKind::Tenant => &["tenant"],
+        ResourceKind::Experiment => &["experiment"],
         ResourceKind::Pin | ResourceKind::Split => &["tenant", "model"],
     }
 }

@@ -142,6 +142,7 @@ const fn name(refusal: &Refusal) -> &'static str {
         Refusal::Nothing => "nothing",
         Refusal::Over => "over",
         Refusal::Active => "active",
+        Refusal::Shared(_) => "shared",
         Refusal::NotActive => "not_active",
         Refusal::GoesBack => "goes_back",
         Refusal::NoTarget => "no_target",
@@ -156,6 +157,9 @@ fn words(refusal: &Refusal) -> String {
         Refusal::Nothing => "it is paused already, or not paused".to_owned(),
         Refusal::Over => "it has ended".to_owned(),
         Refusal::Active => "too late to abort: a pin has flipped; revert it".to_owned(),
+        Refusal::Shared(percent) => {
+            format!("too late to abort: {percent} % of a pin's traffic goes to the new version; revert it")
+        }
         Refusal::NotActive => "no pin has flipped; abort it".to_owned(),
         Refusal::GoesBack => "it goes back already, or went back".to_owned(),
         Refusal::NoTarget => {

@@ -2,7 +2,7 @@
 
 use http::Method;
 
-use holdfast_config::ResourceKind::{self, Model, Pin, Plan, Pool, Replica, Tenant, Version};
+use holdfast_config::ResourceKind::{self, Experiment, Model, Pin, Plan, Pool, Replica, Tenant, Version};
 
 use super::auth::Role;
 
@@ -92,7 +92,7 @@ const fn steer(path: &'static str, what: Steer, summary: &'static str) -> Route 
 }
 
 /// All of them.
-pub(crate) static ROUTES: [Route; 42] = [
+pub(crate) static ROUTES: [Route; 46] = [
     get("/openapi.json", Op::Document, &[], "This document"),
     get("/v1/pools", Op::List(Pool), PAGED, "List pools"),
     get("/v1/pools/{pool}", Op::Get(Pool), SPACE, "Show a pool"),
@@ -117,6 +117,10 @@ pub(crate) static ROUTES: [Route; 42] = [
     get("/v1/tenants/{tenant}", Op::Get(Tenant), SPACE, "Show a tenant"),
     put("/v1/tenants/{tenant}", Tenant, Role::Admin, "Make or change a tenant"),
     delete("/v1/tenants/{tenant}", Tenant, Role::Admin, "Take a tenant away, with its pins"),
+    get("/v1/experiments", Op::List(Experiment), PAGED, "List experiments"),
+    get("/v1/experiments/{experiment}", Op::Get(Experiment), SPACE, "Show an experiment"),
+    put("/v1/experiments/{experiment}", Experiment, Role::Operator, "Make or change an experiment"),
+    delete("/v1/experiments/{experiment}", Experiment, Role::Operator, "Take an experiment away, with its history"),
     get("/v1/pins", Op::List(Pin), PINS, "List pins"),
     get("/v1/pins/{tenant}/{model}", Op::Get(Pin), SPACE, "Show a pin"),
     put("/v1/pins/{tenant}/{model}", Pin, Role::Operator, "Make or change a pin"),

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value as Json, json};
 
-use holdfast_config::ResourceKind::{self, Model, Pin, Plan, Pool, Replica, Split, Tenant, Version};
+use holdfast_config::ResourceKind::{self, Experiment, Model, Pin, Plan, Pool, Replica, Split, Tenant, Version};
 
 use super::render;
 use super::routes::Op;
@@ -16,6 +16,7 @@ pub(super) const fn title(kind: ResourceKind) -> &'static str {
         Version => "Version",
         Plan => "Plan",
         Tenant => "Tenant",
+        Experiment => "Experiment",
         Pin => "Pin",
         Split => "Split",
     }
@@ -120,6 +121,7 @@ fn content(kind: ResourceKind) -> Json {
         Version => ("/properties/models/items/properties/versions/items", &["version"]),
         Plan => ("/properties/plans/items", &["name"]),
         Tenant => ("/properties/tenants/items", &["name", "pins"]),
+        Experiment => ("/properties/experiments/items", &["name"]),
         Pin => return in_path("version"),
         Split => return json!({ "type": "object" }),
     };

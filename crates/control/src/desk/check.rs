@@ -34,7 +34,7 @@ pub(super) fn check(frame: &Frame, resources: &Resources, files: Files) -> Resul
         Files::Read => (frame.read_file)(path),
         Files::None => Err(io::Error::other("only a configuration file may name files; write the document itself")),
     };
-    let source = Source { read_file: &read_file, ..Source::text("table", &text) };
+    let source = Source { folder: &frame.folder, read_file: &read_file, ..Source::text("table", &text) };
     let names = Names::of(resources);
     let loaded = load(&source).map_err(|faults| names.told(&faults))?;
     let warnings = names.told(&loaded.warnings);
@@ -79,7 +79,8 @@ fn misshapen(resources: &Resources) -> Vec<Fault> {
 
 fn misshapen_one(resources: &Resources, kind: ResourceKind, name: &str, content: &Json) -> Option<String> {
     let word = kind.as_str();
-    let parts = if part(kind).is_some() || kind == ResourceKind::Plan { 1 } else { 2 };
+    let alone = matches!(kind, ResourceKind::Plan | ResourceKind::Experiment);
+    let parts = if part(kind).is_some() || alone { 1 } else { 2 };
     if name.split('/').count() != parts {
         return Some(if parts == 1 {
             format!("the name of a {word} has no '/'")
@@ -127,6 +128,7 @@ impl<'r> Names<'r> {
                 ResourceKind::Model => "models",
                 ResourceKind::Plan => "plans",
                 ResourceKind::Tenant => "tenants",
+                ResourceKind::Experiment => "experiments",
                 ResourceKind::Pin | ResourceKind::Split => continue,
                 ResourceKind::Replica | ResourceKind::Version => {
                     if let Some((of, name)) = name.split_once('/') {

@@ -1,4 +1,4 @@
-//! Whether the pins of pools with `memory: guaranteed` fit: each pinned version on every replica of its subset, each replica by itself.
+//! Whether the pins of pools with `memory: guaranteed` fit, and the versions of their tenants' experiments and rules with them: each such version on every replica of its subset, each replica by itself.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,6 +28,16 @@ impl fmt::Display for FitError {
             Self::Build(error) => error.fmt(f),
             Self::Overflow { pool, why } => write!(f, "pool {pool} guarantees its pins, but they do not fit: {why}"),
         }
+    }
+}
+
+impl FitError {
+    /// Where in the configuration it is said what cannot be kept.
+    #[must_use]
+    pub fn path(&self, config: &Config) -> String {
+        let Self::Overflow { pool, .. } = self else { return "pools".to_owned() };
+        let at = config.pools.iter().position(|known| known.name.as_str() == pool);
+        at.map_or_else(|| "pools".to_owned(), |at| format!("pools[{at}].memory"))
     }
 }
 
@@ -148,12 +158,12 @@ fn lay_out(memories: &[Option<Bytes>], sizes: &[Bytes], routes: &[(u32, Route)])
     fit(memories, sizes, &pins)
 }
 
-/// The distinct pinned versions' sizes, and a route with its version's index for every pin and every change of one.
+/// The distinct versions' sizes, and a route with its version's index for every pin, every change of one, and what experiments and rules name.
 fn pinned(config: &Config, snapshot: &Snapshot, changes: &[PinChange], pool: u32) -> (Vec<Bytes>, Vec<(u32, Route)>) {
     let mut sizes = Vec::new();
     let mut index = BTreeMap::new();
     let mut routes = Vec::new();
-    let pins = snapshot.tenants().flat_map(|tenant| snapshot.pins(tenant).map(move |(m, v)| (tenant, m, v)));
+    let pins = snapshot.tenants().flat_map(|tenant| snapshot.keys(tenant).map(move |(m, v)| (tenant, m, v)));
     let changed = changes.iter().filter_map(|change| {
         let model = snapshot.model(change.model.as_str())?;
         Some((snapshot.tenant(change.tenant.as_str())?, model, model.version(change.version.as_str())?))
@@ -203,6 +213,35 @@ mod tests {
              \x20 - {{ name: c, subset: 1, pins: {{ m: \"2\" }} }}\n"
         );
         load(&Source::text("c.yaml", &text)).unwrap().config
+    }
+
+    #[test]
+    fn what_experiments_and_rules_name_needs_room_too() {
+        let fits = |more: &str| {
+            let pools = "auth: { trusted_header: x-tenant }\npools: [{ name: p, protocol: open-inference, residency: repository, \
+                         memory: guaranteed, replicas: [{ name: r1, url: \"http://127.0.0.1:1\", memory: 2GiB }] }]\n\
+                         models: [{ name: m, pool: p, versions: [{ version: \"1\", size: 1GiB }, { version: \"2\", size: 1GiB }, \
+                         { version: \"3\", size: 1GiB }] }]\n";
+            check_fit(&load(&Source::text("c.yaml", &format!("{pools}{more}"))).unwrap().config).is_ok()
+        };
+        let tenant = |more: &str| format!("tenants: [{{ name: a, subset: 1, pins: {{ m: \"1\" }}{more} }}]\n");
+        let experiment = |status: &str, version: &str| {
+            let arms = format!("arms: [{{ name: x, version: \"2\" }}, {{ name: y, version: \"{version}\" }}]");
+            format!("experiments: [{{ name: e, model: m, status: {status}, {arms} }}]\n")
+        };
+        assert!(fits(&tenant("")));
+        for (status, version, ok) in [
+            ("running", "1", true),
+            ("running", "3", false),
+            ("draft", "3", false),
+            ("paused", "3", false),
+            ("ended", "3", true),
+        ] {
+            assert_eq!(fits(&(tenant("") + &experiment(status, version))), ok, "{status} {version}");
+        }
+        let rule = |version: &str| tenant(&format!(", rules: [{{ name: r, model: m, version: \"{version}\" }}]"));
+        assert!(fits(&rule("2")));
+        assert!(!fits(&(rule("3") + &experiment("running", "2"))));
     }
 
     #[test]

@@ -6,8 +6,10 @@ use std::sync::Arc;
 
 use serde_json::Value as Json;
 
-use holdfast_config::ResourceKind::{Model, Pin, Plan, Pool, Replica, Split, Tenant, Version};
-use holdfast_config::{Config, Frame, MAX_LISTED, MemoryPolicy, Pins, ResourceKind, Resources, table_input};
+use holdfast_config::ResourceKind::{Experiment, Model, Pin, Plan, Pool, Replica, Split, Tenant, Version};
+use holdfast_config::{
+    Config, Frame, MAX_LISTED, MemoryPolicy, Pins, ResourceKind, Resources, table_input, with_history,
+};
 use holdfast_decide::PinChange;
 use holdfast_plane::{Edit, Entries, Pending};
 
@@ -36,10 +38,11 @@ pub(super) fn prepare(
     retired: &Retired,
     files: Files,
 ) -> Result<Prepared, DeskError> {
-    let wanted = match what {
+    let mut wanted = match what {
         What::Edits(edits) => edited(&truth.desired, edits)?,
         What::Whole(resources) => shared(&truth.desired, resources),
     };
+    remember(&truth.desired, &mut wanted)?;
     let edits = truth.desired.changes(&wanted);
     if let Some(split) = edits.iter().find(|edit| edit.kind == Split) {
         let reason = "cannot be asked for: a share of a pin's traffic comes with the canary of its roll-out";
@@ -49,6 +52,26 @@ pub(super) fn prepare(
         return Ok(prepared);
     }
     whole(frame, truth, wanted, retired, files)
+}
+
+/// Gives changed experiments the history that they have after the change: what they have given so far is the table's to know, not its author's.
+fn remember(desired: &Entries, wanted: &mut Entries) -> Result<(), DeskError> {
+    let changed = desired.changes(wanted).into_iter().filter(|edit| edit.kind == Experiment);
+    let mut faults = Vec::new();
+    for Edit { kind, name, value } in changed {
+        let Some(asked) = value else { continue };
+        let before = desired.get(kind, &name);
+        match with_history(&name, before.map(|before| &**before), &asked) {
+            Ok(content) if content == *asked => {}
+            Ok(content) => {
+                let same = before.filter(|before| ***before == content).cloned();
+                wanted.apply(Edit { kind, name, value: Some(same.unwrap_or_else(|| Arc::new(content))) });
+            }
+            Err((field, why)) => faults.push(Fault::new(format!("experiments[{name}].{field}"), why)),
+        }
+    }
+    faults.truncate(MAX_LISTED);
+    if faults.is_empty() { Ok(()) } else { Err(DeskError::Invalid(faults)) }
 }
 
 fn edited(desired: &Entries, edits: &[Edit]) -> Result<Entries, DeskError> {

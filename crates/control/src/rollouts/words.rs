@@ -22,6 +22,9 @@ pub fn refusal(refusal: &Refusal) -> String {
         Refusal::Nothing => "it is paused already, or not paused".to_owned(),
         Refusal::Over => "it has ended".to_owned(),
         Refusal::Active => "too late to abort: a pin has flipped; use a revert".to_owned(),
+        Refusal::Shared(percent) => {
+            format!("too late to abort: {percent} % of a pin's traffic goes to the new version; use a revert")
+        }
         Refusal::NotActive => "no pin has flipped; use an abort".to_owned(),
         Refusal::GoesBack => "it goes back already, or went back".to_owned(),
         Refusal::NoTarget => {

@@ -180,6 +180,7 @@ async fn a_roll_out_is_told_and_says_why_not() {
     };
     for (refusal, name, words) in [
         (Refusal::Active, "active", "revert it"),
+        (Refusal::Shared(10), "shared", "10 % of a pin's traffic"),
         (Refusal::Cold(vec![artifact]), "cold", "screen/1"),
         (Refusal::Busy, "busy", "ask again"),
     ] {

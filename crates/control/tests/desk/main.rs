@@ -4,6 +4,7 @@
 mod activations;
 mod bench;
 mod changes;
+mod experiments;
 mod files;
 mod past;
 mod troubles;
@@ -32,6 +33,7 @@ macro_rules! contract {
 }
 
 contract! {
+    experiments::{ an_edit_extends_the_history_or_is_refused, a_file_that_is_read_again_moves_nobody }
     files::{
         a_file_seeds_an_empty_store_once,
         where_the_file_is_the_truth_it_is_asked_for_as_a_whole,

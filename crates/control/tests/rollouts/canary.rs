@@ -105,7 +105,7 @@ async fn a_canary_pauses_and_goes_back_by_a_revert_but_not_by_an_abort() {
     plane.rollouts.command(1, Command::Resume, "bob").await.unwrap();
     at_share(&plane, "t0/m0", 50).await;
     let refused = plane.rollouts.command(1, Command::Abort, "bob").await.unwrap_err();
-    assert_eq!(refused, holdfast_control::rollouts::CommandError::Refused(Refusal::Active));
+    assert_eq!(refused, holdfast_control::rollouts::CommandError::Refused(Refusal::Shared(50)));
     plane.rollouts.command(1, Command::Revert { confirmed: false }, "bob").await.unwrap();
     eventually("the way back", PATIENCE, async || plane.split("t0/m0").is_none().then_some(())).await;
     plane.at(1, "done").await;

@@ -86,7 +86,7 @@ impl Rollout {
     fn abort(&mut self) -> Option<Refusal> {
         let lanes = &self.record.lanes;
         if lanes.iter().any(|l| l.active) {
-            return Some(if self.ended() { Refusal::Over } else { Refusal::Active });
+            return Some(if self.ended() { Refusal::Over } else { self.not_abortable() });
         }
         if self.ended() {
             return Some(Refusal::Over);
@@ -95,6 +95,14 @@ impl Rollout {
         self.abort_inactive();
         self.record.paused = None;
         None
+    }
+
+    /// How far it is, if something is in force of it.
+    fn not_abortable(&self) -> Refusal {
+        let lanes = || self.record.lanes.iter().filter(|lane| lane.active);
+        let most = lanes().map(|lane| lane.share).max().unwrap_or(0);
+        let is_canary = (1..100).contains(&most) && lanes().all(|lane| !lane.back);
+        if is_canary { Refusal::Shared(most) } else { Refusal::Active }
     }
 
     fn abort_inactive(&mut self) {

@@ -82,6 +82,8 @@ pub enum Refusal {
     Over,
     /// Too late to abort: a pin has flipped. Use a revert.
     Active,
+    /// Too late to abort: this per cent of a pin's traffic is on the new version, and none has flipped. Use a revert.
+    Shared(u8),
     /// No pin has flipped. Use an abort.
     NotActive,
     /// The roll-out goes back already, or went back.

@@ -179,9 +179,10 @@ fn a_revert_from_a_canary_goes_back_in_one_flip() {
     let canary = vec![CanaryStep { percent: 5, wait: secs(60) }];
     let mut desk = Desk::flipped(one_pin(Options { canary, ..Options::default() }));
     desk.follow();
-    assert_eq!(desk.command(Command::Abort), Some(Err(Refusal::Active)));
+    assert_eq!(desk.command(Command::Abort), Some(Err(Refusal::Shared(5))), "no pin has flipped");
     assert_eq!(desk.command(Command::Revert { confirmed: false }), Some(Ok(())));
     desk.flip();
+    assert_eq!(desk.command(Command::Abort), Some(Err(Refusal::Active)));
     assert_eq!(desk.pins[0], PinView { version: Some(v("1")), split: None });
     assert_eq!(desk.stage(), Stage::Draining);
 }

@@ -1,6 +1,7 @@
 //! The document of a key set, out of a file or from a server: one connection, one request, one deadline, no redirects, a bound on its size.
 
-use std::io;
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +19,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use holdfast_config::{JwksSource, JwksUrl};
+use holdfast_identity::{Algorithm, KeySet, Skipped};
 
 /// The largest document.
 const MOST: usize = 1 << 20;
@@ -49,13 +51,26 @@ pub async fn fetch(from: &JwksSource, most: Duration) -> Result<Vec<u8>, String>
 }
 
 async fn file(path: &Path) -> Result<Vec<u8>, String> {
-    let shown = path.display();
-    let about = |e: io::Error| format!("{shown}: {e}");
-    let length = tokio::fs::metadata(path).await.map_err(about)?.len();
-    if length > MOST as u64 {
-        return Err(format!("{shown}: it is larger than {MOST} bytes"));
-    }
-    tokio::fs::read(path).await.map_err(about)
+    let (shown, path) = (path.display().to_string(), path.to_owned());
+    let read = tokio::task::spawn_blocking(move || read_file(&path)).await.unwrap_or_else(|e| Err(e.to_string()));
+    read.map_err(|why| format!("{shown}: {why}"))
+}
+
+fn read_file(path: &Path) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(|e| e.to_string())?;
+    file.take(MOST as u64 + 1).read_to_end(&mut bytes).map_err(|e| e.to_string())?;
+    if bytes.len() > MOST { Err(format!("it is larger than {MOST} bytes")) } else { Ok(bytes) }
+}
+
+/// Reads the key set of a file, by the rules of an issuer that is in use: for who checks a configuration. Gives the keys that would not be used.
+///
+/// # Errors
+/// What is wrong with the file, in words that name it.
+pub fn check_key_file(path: &Path, allowed: &[Algorithm]) -> Result<Vec<Skipped>, String> {
+    let read = read_file(path);
+    let read = read.and_then(|bytes| KeySet::read(&bytes, allowed, &Arc::default(), None).map_err(str::to_owned));
+    read.map(|(_, skipped)| skipped).map_err(|why| format!("{}: {why}", path.display()))
 }
 
 async fn from_url(url: &JwksUrl, authorities: Option<&Path>) -> Result<Vec<u8>, String> {

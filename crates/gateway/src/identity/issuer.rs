@@ -2,6 +2,7 @@
 //!
 //! When keys are fetched is decided by `holdfast_identity::keeper`; this is its driver. The task ends when nobody uses the issuer any more.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
-use holdfast_config::JwtIssuer;
+use holdfast_config::{JwksSource, JwtIssuer};
 use holdfast_identity::{Asked, Compact, Digest, Keeper, Key, KeySet, Policy, Reject, Source, Why};
 use holdfast_net::Tasks;
 use holdfast_telemetry::{Clock, Counter, Family};
@@ -27,6 +28,8 @@ pub struct Issuer {
     keeper: Mutex<Keeper>,
     /// A token asks for the keys.
     wanted: Notify,
+    /// Somebody has asked for the file to be read again, and is to be told how that ended.
+    asked: AtomicBool,
     /// How many fetches have ended.
     ended: watch::Sender<u64>,
     fetches: Family<Counter, 2>,
@@ -42,6 +45,7 @@ impl Issuer {
             source: Arc::default(),
             keeper: Mutex::new(Keeper::new(policy)),
             wanted: Notify::new(),
+            asked: AtomicBool::new(false),
             ended: watch::Sender::new(0),
             fetches,
         });
@@ -75,6 +79,16 @@ impl Issuer {
         asked != Asked::No
     }
 
+    /// Reads its keys again, if they are in a file: whoever reloads a configuration has often put another one there.
+    pub fn read_again(&self) {
+        if matches!(self.config.keys, JwksSource::File(_)) {
+            self.asked.store(true, Ordering::Relaxed);
+            // One that is under way may have read the file as it was before.
+            self.keeper.lock().begin();
+            self.wanted.notify_one();
+        }
+    }
+
     /// Waits until the fetch that is under way has ended, at most so long.
     ///
     /// Cancel safe.
@@ -99,6 +113,7 @@ impl Issuer {
     }
 
     async fn fetch(&self, random: &mut Random) {
+        let is_asked = self.asked.swap(false, Ordering::Relaxed);
         let fetched = fetch::fetch(&self.config.keys, self.config.timeout).await;
         let before = self.keys.load_full();
         let read = fetched.and_then(|document| {
@@ -132,7 +147,7 @@ impl Issuer {
                 keeper.failed(now, random.next());
                 let failures = keeper.failures();
                 drop(keeper);
-                if failures.is_power_of_two() {
+                if is_asked || failures.is_power_of_two() {
                     tracing::error!(issuer, failures, %why, "the issuer's keys cannot be fetched; those that are here stay in use for their time");
                 }
                 "failed"
@@ -173,7 +188,9 @@ async fn pause(issuer: &Weak<Issuer>, due: Mono) -> bool {
         let until = Clock::instant(due).min(tokio::time::Instant::now() + LOOK);
         let wanted = tokio::time::timeout_at(until, one.wanted.notified()).await.is_ok();
         // Who asked has noted that it begins.
-        if wanted || (Clock::now() >= due && one.keeper.lock().begin()) {
+        // So has whoever asks while one was under way, which the end of that one has forgotten.
+        if wanted || Clock::now() >= due {
+            one.keeper.lock().begin();
             return true;
         }
     }

@@ -24,6 +24,7 @@ use holdfast_types::{Failure, FailureKind, Mono};
 
 use keys::BadKey;
 
+pub use fetch::check_key_file;
 pub use issuer::Issuer;
 pub use keys::ApiKeys;
 
@@ -67,6 +68,11 @@ impl Identities {
         let made = Arc::new(Identity::new(auth.clone(), issuers.collect(), workers, self.metrics.clone()));
         *current = Some(made.clone());
         Some(made)
+    }
+
+    /// Reads key sets that are in files again. A file that is no good changes nothing and is told of.
+    pub fn read_again(&self) {
+        self.issuers().iter().for_each(|issuer| issuer.read_again());
     }
 
     fn issuers(&self) -> Vec<Arc<Issuer>> {

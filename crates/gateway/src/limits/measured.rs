@@ -25,8 +25,15 @@ impl Measured {
     /// Admits a request of a user and ends it, served. Whether it was admitted.
     pub fn request(&self, now: Mono, user: &[u8], bytes: u64) -> bool {
         let Some(route) = &self.route else { return true };
-        let asking =
-            Asking { now, endpoint: LimitedEndpoint::Infer, user: route.who(user), on: &self.on, bytes, again: false };
+        let asking = Asking {
+            now,
+            endpoint: LimitedEndpoint::Infer,
+            user: route.who(user),
+            plan: None,
+            on: &self.on,
+            bytes,
+            again: false,
+        };
         let Ok(taken) = route.admit(&asking, |_| {}) else { return false };
         route.settle(&self.on, now, &taken, true, bytes);
         true

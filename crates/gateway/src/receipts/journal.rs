@@ -1,9 +1,11 @@
 //! What is noted while a request is on its way: moments and numbers, cheap to write down and bounded. Texts are made when somebody asks.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use holdfast_decide::Cause;
 use holdfast_placement::choose::Candidate;
 use holdfast_placement::residency::Outcome;
 use holdfast_quota::scopes::Scope;
@@ -80,6 +82,8 @@ pub struct Journal {
     pub resolved: Option<Mono>,
     /// By what its submission is known: `first`, `key`, `route token`, `unledgered`.
     pub submission: Option<&'static str>,
+    /// The arm or rule that chose its version, if one did.
+    pub cause: Option<Arc<Cause>>,
     /// What limits said of it. None: it has none, or was refused before.
     pub limits: Option<Limited>,
     /// When its body had been read, or so much of it that the rest streams through.

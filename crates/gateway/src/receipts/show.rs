@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
+use holdfast_decide::Cause;
 use holdfast_identity::Subject;
 use holdfast_telemetry::{Wall, utc};
 use holdfast_types::Mono;
@@ -48,6 +49,9 @@ pub(super) fn told(receipt: &Receipt, wall: Wall) -> Value {
             put("version", facts.version.as_str().into());
             put("reason", (*reason).into());
             put("revision", revision.0.into());
+            if let Some(cause) = &journal.cause {
+                put(if cause.stamp.is_empty() { "rule" } else { "experiment" }, chosen_by(cause).into());
+            }
             put("pool", facts.pool.as_str().into());
             put("subset", subset(receipt, facts));
         }
@@ -74,6 +78,11 @@ pub(super) fn told(receipt: &Receipt, wall: Wall) -> Value {
     put("upstream_us", outcome.timing.upstream.map_or(Value::Null, micros));
     put("gateway_us", micros(outcome.timing.gateway()));
     Value::Object(out)
+}
+
+/// An arm as its stamp has it, a rule by its id.
+fn chosen_by(cause: &Cause) -> &str {
+    if cause.stamp.is_empty() { &cause.id } else { &cause.stamp }
 }
 
 /// Whom the token named.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use http::request::Parts;
-use http::{HeaderMap, Method, Version};
+use http::{HeaderMap, HeaderName, Method, Version};
 
 use holdfast_codec::framing::HeadLimits;
 use holdfast_codec::framing::{Violation, imitates_length};
@@ -76,7 +76,7 @@ pub fn accept<'p>(parts: &'p Parts, has_body: bool, settings: &Settings) -> Resu
                 if wants_post != (parts.method == Method::POST) || (!wants_post && !read) {
                     return Err(method_not_allowed());
                 }
-                let version = version.map(decode).transpose()?;
+                let version = named(parts, version.map(decode).transpose()?)?;
                 return Ok(Asked::Model(ModelCall { model: decode(model)?, version, op }));
             }
             Target::Repository => {
@@ -89,6 +89,29 @@ pub fn accept<'p>(parts: &'p Parts, has_body: bool, settings: &Settings) -> Resu
         },
     };
     if read { Ok(asked) } else { Err(method_not_allowed()) }
+}
+
+/// The version that the path or the header names.
+fn named<'p>(parts: &'p Parts, in_path: Option<Cow<'p, str>>) -> Result<Option<Cow<'p, str>>, Failure> {
+    match (in_path, once(&parts.headers, &headers::VERSION)?) {
+        (Some(path), Some(header)) if path != header => {
+            Err(Failure::new(FailureKind::BadRequest, "the path and x-holdfast-version name two versions"))
+        }
+        (None, Some(header)) => Ok(Some(Cow::Borrowed(header))),
+        (in_path, _) => Ok(in_path),
+    }
+}
+
+/// A field of the gateway's own, which is there once or not at all.
+///
+/// # Errors
+/// `bad_request`.
+pub fn once<'h>(fields: &'h HeaderMap, name: &HeaderName) -> Result<Option<&'h str>, Failure> {
+    let Some(value) = fields.get(name) else { return Ok(None) };
+    match value.to_str() {
+        Ok(text) if fields.get_all(name).iter().nth(1).is_none() => Ok(Some(text)),
+        _ => Err(Failure::new(FailureKind::BadRequest, format!("{name} is a text, once"))),
+    }
 }
 
 /// Whether an HTTP/2 head is within the bounds, by the size that RFC 9113 (6.5.2) gives a field. HTTP/1.1 heads are checked as they are read.

@@ -64,7 +64,8 @@ pub fn failed(mut exchange: Box<Exchange>, failure: &Failure) -> Response<Answer
         fields.insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
     if failure.kind == FailureKind::Unauthenticated {
-        fields.insert(WWW_AUTHENTICATE, challenge(&failure.detail));
+        let takes_tokens = exchange.gateway().tables.load().settings.identity.is_some();
+        fields.insert(WWW_AUTHENTICATE, challenge(&failure.detail, takes_tokens));
     }
     if exchange.limited.is_some() {
         super::admit::tell(&exchange, failure, fields);
@@ -79,10 +80,11 @@ pub fn failed(mut exchange: Box<Exchange>, failure: &Failure) -> Response<Answer
     response
 }
 
-/// RFC 6750, 3: without a token no more than how to bring one. The words are the gateway's own, without quotes in them.
-fn challenge(detail: &str) -> HeaderValue {
+/// RFC 6750, 3: without a token no more than how to bring one, so also where none is looked for (RFC 9110, 15.5.2: a 401 has a challenge). The words are the
+/// gateway's own, without quotes in them.
+fn challenge(detail: &str, takes_tokens: bool) -> HeaderValue {
     const BARE: HeaderValue = HeaderValue::from_static("Bearer realm=\"holdfast\"");
-    if detail == NO_TOKEN {
+    if detail == NO_TOKEN || !takes_tokens {
         return BARE;
     }
     let text = format!("Bearer realm=\"holdfast\", error=\"invalid_token\", error_description=\"{detail}\"");

@@ -17,6 +17,7 @@ use super::identify::{self, Who};
 use super::payload::{self, Payload};
 use super::submission::{self, Asking, Step};
 use super::{admit, dispatch, finish, resolve, send};
+use crate::asker::Asker;
 use crate::body::AnswerBody;
 use crate::exchange::Exchange;
 use crate::headers;
@@ -84,42 +85,61 @@ fn enter_once(exchange: Box<Exchange>, request: Request<Incoming>, may_wait: boo
 /// Enters a request that names a revision. What is wrong with it under any table is told first, and needs no table to be waited for.
 #[cold]
 fn enter_insisting(mut exchange: Box<Exchange>, request: Request<Incoming>, may_wait: bool) -> Entered {
-    let table = exchange.gateway().tables.load();
+    let gateway = exchange.gateway().clone();
+    let table = gateway.tables.load();
+    if gateway.lacks_table() {
+        return enter_under(exchange, request, may_wait, (&gateway, &table));
+    }
     let (parts, body) = request.into_parts();
-    let insists = known_as(&mut exchange, &parts, &body, &table);
+    let insists = known_as(&mut exchange, &parts, &body, &table, may_wait);
     let request = Request::from_parts(parts, body);
     match insists {
-        // It asks for nothing that depends on the table, or is refused by whatever table.
-        None => enter_now(exchange, request, may_wait),
-        Some(Ok((revision, _))) if revision <= table.snapshot.revision() => enter_now(exchange, request, may_wait),
+        // It asks for nothing that depends on the table.
+        None => enter_under(exchange, request, may_wait, (&gateway, &table)),
+        // Under the same table, so that nobody has to ask once more who it is.
+        Some(Ok((revision, _))) if revision <= table.snapshot.revision() => {
+            enter_under(exchange, request, may_wait, (&gateway, &table))
+        }
         Some(Ok((revision, most))) => {
             Entered::Early(Box::new(Early { exchange, request, waits: Waits::Table(revision, most) }))
         }
-        Some(Err(failure)) => Entered::Answered(finish::failed(exchange, &failure)),
+        Some(Err(Refused::Failed(failure))) => Entered::Answered(finish::failed(exchange, &failure)),
+        Some(Err(Refused::Waits(issuer))) => wait_for_issuer(exchange, request, &table, issuer),
     }
 }
 
-/// Notes who asks for what; gives which revision the request insists on, and for how long it is waited for. None: it is no well-formed request of a
-/// tenant about a model.
+/// Notes who asks for what; gives which revision the request insists on, and for how long it is waited for; or why it is refused by whatever table. None:
+/// it is no well-formed request about a model.
 fn known_as(
     exchange: &mut Exchange,
     parts: &Parts,
     body: &Incoming,
     table: &Table,
-) -> Option<Result<(Revision, Duration), Failure>> {
+    may_wait: bool,
+) -> Option<Result<(Revision, Duration), Refused>> {
     let settings = &table.settings;
     let Ok(Asked::Model(call)) = accept(parts, !body.is_end_stream(), settings) else { return None };
-    // A token that has to wait for its key comes here again.
-    let who = identify::identify(&parts.headers, settings, exchange, true).ok()?;
     exchange.method = method_name(&parts.method);
     exchange.stamps = settings.stamps;
     exchange.endpoint = endpoint(call.op);
-    exchange.note(|journal| journal.asks(Some(who.tenant()), &call.model, call.version.as_deref()));
-    if let Who::Proved(subject) = who {
-        exchange.subject = Some(subject);
+    let who = identify::identify(&parts.headers, settings, exchange, may_wait);
+    let tenant = who.as_ref().ok().map(Who::tenant);
+    exchange.note(|journal| journal.asks(tenant, &call.model, call.version.as_deref()));
+    match who {
+        Ok(Who::Proved(subject)) => exchange.subject = Some(subject),
+        Ok(Who::Named(_)) => {}
+        Err(refused) => return Some(Err(refused)),
     }
     let insists = insisted(&parts.headers);
-    Some(insists.and_then(|revision| Ok((revision, budget(&parts.headers, settings)?.min(EARLY)))))
+    let insists = insists.and_then(|revision| Ok((revision, budget(&parts.headers, settings)?.min(EARLY))));
+    Some(insists.map_err(Refused::Failed))
+}
+
+/// A request whose token's key is being fetched.
+fn wait_for_issuer(exchange: Box<Exchange>, request: Request<Incoming>, table: &Table, issuer: Arc<Issuer>) -> Entered {
+    let settings = &table.settings;
+    let most = budget(request.headers(), settings).unwrap_or(settings.request);
+    Entered::Early(Box::new(Early { exchange, request, waits: Waits::Keys(issuer, most) }))
 }
 
 /// The revision that the request insists on.
@@ -198,6 +218,8 @@ async fn wait_for_table(
     exchange.wait += now.since(begun);
     exchange.note(|journal| journal.waited(now, if came { "ready" } else { "revision" }));
     if came {
+        // What its token proved was under another table, and some time ago.
+        exchange.subject = None;
         return enter_now(exchange, request, false);
     }
     Entered::Answered(no_such_table(exchange, revision))
@@ -235,48 +257,66 @@ const fn endpoint(op: ModelOp) -> Endpoint {
     }
 }
 
-fn enter_now(mut exchange: Box<Exchange>, request: Request<Incoming>, may_wait: bool) -> Entered {
-    let (parts, body) = request.into_parts();
-    exchange.method = method_name(&parts.method);
+fn enter_now(exchange: Box<Exchange>, request: Request<Incoming>, may_wait: bool) -> Entered {
     let gateway = exchange.gateway().clone();
     // One pointer to the table, held until the request has its route and not a moment longer.
     let table = gateway.tables.load();
+    enter_under(exchange, request, may_wait, (&gateway, &table))
+}
+
+#[inline]
+fn enter_under(
+    mut exchange: Box<Exchange>,
+    request: Request<Incoming>,
+    may_wait: bool,
+    (gateway, table): (&Gateway, &Table),
+) -> Entered {
+    let (parts, body) = request.into_parts();
+    exchange.method = method_name(&parts.method);
     exchange.stamps = table.settings.stamps;
     let settings = &table.settings;
     let call = match accept(&parts, !body.is_end_stream(), settings) {
         Ok(Asked::Model(call)) => call,
-        Ok(asked) => return Entered::Answered(own_answer(exchange, &gateway, &asked, parts.uri.query())),
+        Ok(asked) => return Entered::Answered(own_answer(exchange, gateway, &asked, parts.uri.query())),
         Err(failure) => return Entered::Answered(finish::failed(exchange, &failure)),
     };
     exchange.endpoint = endpoint(call.op);
-    let who = match identify::identify(&parts.headers, settings, &exchange, may_wait) {
+    // Who insists on a revision has been asked already, under this table.
+    let known = exchange.subject.take().map(Who::Proved);
+    let who = match known.map_or_else(|| identify::identify(&parts.headers, settings, &exchange, may_wait), Ok) {
         Ok(who) => Ok(who),
         Err(Refused::Failed(failure)) => Err(failure),
         Err(Refused::Waits(issuer)) => {
-            let most = budget(&parts.headers, settings).unwrap_or(settings.request);
             drop(call);
-            let request = Request::from_parts(parts, body);
-            return Entered::Early(Box::new(Early { exchange, request, waits: Waits::Keys(issuer, most) }));
+            return wait_for_issuer(exchange, Request::from_parts(parts, body), table, issuer);
         }
     };
     let resolved = match &who {
         _ if gateway.lacks_table() => Err(no_table()),
         Err(failure) => Err(failure.clone()),
-        Ok(who) => match &gateway.submissions {
-            None => {
-                let submission = resolve::submission(&parts.headers, &exchange.id.text);
-                resolve::resolve(&gateway, &table, who.tenant(), &call, submission)
-            }
-            Some(all) => match submission::resolve(all, &gateway, &table, who, &call, &parts.headers, &mut exchange) {
-                Ok(Step::Resolved(resolution)) => Ok(resolution),
-                Ok(Step::Ask(asking)) => {
-                    drop(call);
-                    let request = Request::from_parts(parts, body);
-                    return Entered::Early(Box::new(Early { exchange, request, waits: Waits::Ledger(asking) }));
+        Ok(who) => {
+            let asker = Asker { who, fields: &parts.headers, settings };
+            match &gateway.submissions {
+                None => {
+                    let submission = resolve::submission(&parts.headers, &exchange.id.text);
+                    resolve::resolve(gateway, table, &asker, &call, submission)
                 }
-                Err(failure) => Err(failure),
-            },
-        },
+                Some(all) => match submission::resolve(all, (gateway, table), &asker, &call, &mut exchange) {
+                    Ok(Step::Resolved(resolution)) => Ok(resolution),
+                    Ok(Step::Ask(asking)) => {
+                        // It is asked again in some milliseconds, and its token is not counted twice.
+                        exchange.subject = match who {
+                            Who::Proved(subject) => Some(subject.clone()),
+                            Who::Named(_) => None,
+                        };
+                        drop(call);
+                        let request = Request::from_parts(parts, body);
+                        return Entered::Early(Box::new(Early { exchange, request, waits: Waits::Ledger(asking) }));
+                    }
+                    Err(failure) => Err(failure),
+                },
+            }
+        }
     };
     if let Ok(Who::Proved(subject)) = &who {
         exchange.subject = Some(subject.clone());
@@ -287,8 +327,11 @@ fn enter_now(mut exchange: Box<Exchange>, request: Request<Incoming>, may_wait: 
                 let submission = resolve::submission(&parts.headers, &exchange.id.text);
                 exchange.shadow = gateway.tables.shadows.choose(&resolution, submission);
             }
+            exchange.note(|journal| {
+                journal.resolved = Some(Clock::now());
+                journal.cause.clone_from(&resolution.cause);
+            });
             exchange.resolution = Some(resolution);
-            exchange.note(|journal| journal.resolved = Some(Clock::now()));
         }
         Err(failure) => {
             let tenant = who.as_ref().ok().map(Who::tenant);

@@ -2,10 +2,11 @@
 
 use http::{HeaderMap, HeaderValue};
 
-use holdfast_decide::{Ask, decide};
+use holdfast_decide::{Ask, Caller, decide_for};
 use holdfast_types::{Failure, FailureKind};
 
-use super::accept::ModelCall;
+use super::accept::{ModelCall, once};
+use crate::asker::Asker;
 use crate::exchange::Resolution;
 use crate::headers;
 use crate::route_state::RouteState;
@@ -19,18 +20,21 @@ use crate::table::Table;
 pub fn resolve(
     gateway: &Gateway,
     table: &Table,
-    tenant: &str,
+    asker: &Asker<'_>,
     call: &ModelCall<'_>,
     submission: &[u8],
 ) -> Result<Resolution, Failure> {
-    let ask = Ask { tenant, model: &call.model, version: call.version.as_deref(), submission };
-    let decision = decide(&table.snapshot, &ask).map_err(|refusal| refusal.failure())?;
+    let ask = Ask { tenant: asker.who.tenant(), model: &call.model, version: call.version.as_deref(), submission };
+    let wants = once(asker.fields, &headers::OVERRIDE)?;
+    let caller = Caller { facts: asker, wants, may_override: wants.is_some() && asker.may_override() };
+    let decision = decide_for(&table.snapshot, &ask, &caller).map_err(|refusal| refusal.failure())?;
     let state = RouteState::of(table, decision.route, &gateway.driver, &gateway.metrics);
     let gone = || Failure::new(FailureKind::NoHolder, "the routing table is changing");
     Ok(Resolution {
         route: decision.route.clone(),
         state: state.ok_or_else(gone)?,
         reason: decision.reason,
+        cause: decision.cause.cloned(),
         _revision: table.usage.enter(),
         under: decision.revision,
         revision_stamp: table.stamp.clone(),

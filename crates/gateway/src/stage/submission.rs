@@ -11,15 +11,17 @@ use parking_lot::Mutex;
 
 use holdfast_bank::file::Durable;
 use holdfast_codec::oip::ModelOp;
-use holdfast_decide::{ModelEntry, Reason, Replayed, Route, Snapshot, TenantEntry, VersionEntry, replay};
+use holdfast_config::Stamp;
+use holdfast_decide::{Cause, ModelEntry, Reason, Replayed, Route, Snapshot, TenantEntry, VersionEntry, replay};
 use holdfast_placement::subset::subset_key;
 use holdfast_submission::{Asked, BadToken, Claim, Key, Ledger as Known, Next, OnFailure, Record, Refused, next};
 use holdfast_telemetry::Endpoint;
 use holdfast_types::{Failure, FailureKind};
 
-use super::accept::ModelCall;
+use super::accept::{ModelCall, once};
 use super::identify::{self, Who};
 use super::resolve;
+use crate::asker::Asker;
 use crate::exchange::{Exchange, Resolution};
 use crate::headers;
 use crate::route_state::RouteState;
@@ -44,16 +46,19 @@ pub struct Submission {
 /// What the ledger said.
 enum Told {
     /// It is new, and went to this record's version for this reason.
-    Fresh(Record, Reason),
+    Fresh(Record, Why),
     Held(Record),
     Down,
 }
+
+/// The reason for a version, and the arm or rule that chose it.
+type Why = (Reason, Option<Arc<Cause>>);
 
 /// A question to the ledger.
 pub struct Asking {
     key: Key,
     record: Record,
-    reason: Reason,
+    why: Why,
 }
 
 /// What comes of looking at a submission.
@@ -71,22 +76,20 @@ pub enum Step {
 /// `no_holder` for a version that is gone.
 pub fn resolve(
     submissions: &Submissions,
-    gateway: &Gateway,
-    table: &Table,
-    who: &Who<'_>,
+    (gateway, table): (&Gateway, &Table),
+    asker: &Asker<'_>,
     call: &ModelCall<'_>,
-    fields: &HeaderMap,
     exchange: &mut Exchange,
 ) -> Result<Step, Failure> {
-    let tenant = who.tenant();
+    let (tenant, fields) = (asker.who.tenant(), asker.fields);
     let claim = claim(submissions, fields, tenant)?;
-    let key = if call.op == ModelOp::Infer { key(submissions, table, who, fields)? } else { None };
+    let key = if call.op == ModelOp::Infer { key(submissions, asker)? } else { None };
     if claim.is_none() && key.is_none() {
-        return decided(gateway, table, tenant, call, fields, exchange).map(Step::Resolved);
+        return decided(gateway, table, asker, call, exchange).map(Step::Resolved);
     }
     let told = exchange.submission.as_mut().and_then(|submission| submission.told.take());
-    if let Some(Told::Fresh(record, reason)) = &told {
-        return replayed(gateway, table, tenant, record, *reason, exchange).map(Step::Resolved);
+    if let Some(Told::Fresh(record, why)) = &told {
+        return replayed(gateway, table, tenant, record, why.clone(), exchange).map(Step::Resolved);
     }
     let ledger = submissions.ledger.as_ref();
     let remembered = ledger.zip(key).filter(|_| told.is_none()).and_then(|(ledger, key)| ledger.remembered(&key));
@@ -100,17 +103,17 @@ pub fn resolve(
     submission.key = key.or_else(|| claim.as_ref().and_then(|claim| claim.key));
     submission.until = claim.as_ref().map(|claim| claim.record.until);
     exchange.submission = Some(submission);
-    let asked = Asked { model: &call.model, version: call.version.as_deref() };
+    // An override names a version like any other.
+    let version = once(fields, &headers::OVERRIDE)?.or(call.version.as_deref());
+    let asked = Asked { model: &call.model, version };
     let by_token = claim.is_some();
     match next(asked, claim.as_ref(), known, submissions.on_failure) {
-        Next::Decide => decided(gateway, table, tenant, call, fields, exchange).map(Step::Resolved),
-        Next::Ask(key, record) => {
-            ask(submissions, key, record, || decided(gateway, table, tenant, call, fields, exchange))
-        }
+        Next::Decide => decided(gateway, table, asker, call, exchange).map(Step::Resolved),
+        Next::Ask(key, record) => ask(submissions, key, record, || decided(gateway, table, asker, call, exchange)),
         Next::Replay(record) => {
             submissions.counted.count(if by_token { "replay_token" } else { "replay_key" });
             exchange.note(|journal| journal.submission = Some(if by_token { "route token" } else { "key" }));
-            replayed(gateway, table, tenant, record, Reason::Replay, exchange).map(Step::Resolved)
+            replayed(gateway, table, tenant, record, (Reason::Replay, None), exchange).map(Step::Resolved)
         }
         Next::Unledgered => {
             submissions.counted.count("unledgered");
@@ -118,7 +121,7 @@ pub fn resolve(
             if let Some(submission) = &mut exchange.submission {
                 submission.unledgered = true;
             }
-            decided(gateway, table, tenant, call, fields, exchange).map(Step::Resolved)
+            decided(gateway, table, asker, call, exchange).map(Step::Resolved)
         }
         Next::Refuse(why) => Err(refused(submissions, why)),
     }
@@ -133,10 +136,10 @@ fn ask(
 ) -> Result<Step, Failure> {
     let until = submissions.ledger.as_ref().map_or(0, |ledger| ledger.until());
     let asking = match record {
-        Some(record) => Asking { key, record: Record { until, ..record.clone() }, reason: Reason::Replay },
+        Some(record) => Asking { key, record: Record { until, ..record.clone() }, why: (Reason::Replay, None) },
         None => {
             let resolution = decided()?;
-            Asking { key, record: record_of(&resolution, until), reason: resolution.reason }
+            Asking { key, record: record_of(&resolution, until), why: (resolution.reason, resolution.cause) }
         }
     };
     Ok(Step::Ask(Box::new(asking)))
@@ -145,7 +148,8 @@ fn ask(
 fn record_of(resolution: &Resolution, until: u64) -> Record {
     let route = &resolution.route;
     let (model, version) = (route.model.clone(), route.version.clone());
-    Record { model, version, revision: resolution.under, arms: None, until }
+    let arms = resolution.cause.as_ref().map(|cause| cause.stamp.clone()).filter(|stamp| !stamp.is_empty());
+    Record { model, version, revision: resolution.under, arms, until }
 }
 
 fn claim(submissions: &Submissions, fields: &HeaderMap, tenant: &str) -> Result<Option<Claim>, Failure> {
@@ -171,28 +175,27 @@ fn bad(submissions: &Submissions, words: &'static str) -> Failure {
     Failure::new(FailureKind::BadRequest, words)
 }
 
-fn key(submissions: &Submissions, table: &Table, who: &Who<'_>, fields: &HeaderMap) -> Result<Option<Key>, Failure> {
+fn key(submissions: &Submissions, asker: &Asker<'_>) -> Result<Option<Key>, Failure> {
     if submissions.ledger.is_none() {
         return Ok(None);
     }
-    let subject = match who {
+    let subject = match asker.who {
         Who::Proved(subject) => Some(&**subject),
         Who::Named(_) => None,
     };
-    let user = identify::user(fields, &table.settings, subject)?.unwrap_or_default();
-    submissions.key(fields, who.tenant(), user)
+    let user = identify::user(asker.fields, asker.settings, subject)?.unwrap_or_default();
+    submissions.key(asker.fields, asker.who.tenant(), user)
 }
 
 /// What the table says.
 fn decided(
     gateway: &Gateway,
     table: &Table,
-    tenant: &str,
+    asker: &Asker<'_>,
     call: &ModelCall<'_>,
-    fields: &HeaderMap,
     exchange: &Exchange,
 ) -> Result<Resolution, Failure> {
-    resolve::resolve(gateway, table, tenant, call, resolve::submission(fields, &exchange.id.text))
+    resolve::resolve(gateway, table, asker, call, resolve::submission(asker.fields, &exchange.id.text))
 }
 
 /// What a record says, whatever the table's pins say now.
@@ -201,7 +204,7 @@ fn replayed(
     table: &Table,
     tenant: &str,
     record: &Record,
-    reason: Reason,
+    (reason, cause): Why,
     exchange: &mut Exchange,
 ) -> Result<Resolution, Failure> {
     let route = route_of(table, tenant, record)?;
@@ -214,6 +217,7 @@ fn replayed(
         state: state.ok_or_else(gone)?,
         route,
         reason,
+        cause,
         _revision: table.usage.enter(),
         under: record.revision,
         revision_stamp: HeaderValue::from(record.revision.0),
@@ -244,7 +248,7 @@ fn refused(submissions: &Submissions, why: Refused) -> Failure {
 
 /// Asks the ledger and notes what it says. A word for how it went.
 pub async fn settle(gateway: &Gateway, exchange: &mut Exchange, asking: Asking) -> &'static str {
-    let Asking { key, record, reason } = asking;
+    let Asking { key, record, why } = asking;
     let ledger = gateway.submissions.as_ref().and_then(|submissions| submissions.ledger.as_ref());
     let first = match ledger {
         Some(ledger) => ledger.first(key, record).await,
@@ -255,7 +259,7 @@ pub async fn settle(gateway: &Gateway, exchange: &mut Exchange, asking: Asking) 
         Ok(first) => {
             submission.durable = first.durable.map(|durable| (first.record.clone(), durable));
             match first.fresh {
-                true => (Told::Fresh(first.record, reason), "new"),
+                true => (Told::Fresh(first.record, why), "new"),
                 false => (Told::Held(first.record), "known"),
             }
         }
@@ -311,13 +315,15 @@ pub fn stamp(submissions: &Submissions, exchange: &Exchange, resolution: &Resolu
         fields.insert(headers::RESOLUTION, HeaderValue::from_static("unledgered"));
     }
     let arms = submission.and_then(|submission| submission.arms.as_deref());
-    if let Some(arms) = arms.and_then(|arms| HeaderValue::from_str(arms).ok()) {
+    let told = arms.filter(|_| exchange.stamps.contains(Stamp::Experiment) && resolution.cause.is_none());
+    if let Some(arms) = told.and_then(|arms| HeaderValue::from_str(arms).ok()) {
         fields.insert(headers::EXPERIMENT, arms);
     }
     let Some(tokens) = submissions.tokens.as_ref().filter(|_| exchange.endpoint == Endpoint::Infer) else { return };
     // A token that is handed on lives no longer than the first one.
     let until = submission.and_then(|submission| submission.until).unwrap_or_else(|| tokens.until());
-    let record = Record { arms: arms.map(Into::into), ..record_of(resolution, until) };
+    let mut record = record_of(resolution, until);
+    record.arms = record.arms.or_else(|| arms.map(Into::into));
     let key = submission.and_then(|submission| submission.key);
     if let Some(token) = tokens.header(&resolution.route.tenant, &record, key.as_ref()) {
         fields.insert(headers::ROUTE, token);

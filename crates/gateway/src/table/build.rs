@@ -48,9 +48,10 @@ pub(super) fn whole(
     revisions: &Revisions,
     identities: &Identities,
 ) -> Result<(Table, FleetChange), BuildError> {
-    let pins = config.tenants.iter().flat_map(|t| t.pins.iter().map(|(m, v)| (m.clone(), v.clone())));
-    let pinned: Versions = pins.chain(also.iter().cloned()).collect();
     let snapshot = Snapshot::build(told.revision, table_input(&config, &Pins::new()))?;
+    let keys = snapshot.tenants().flat_map(|tenant| snapshot.keys(tenant));
+    let keys = keys.map(|(model, version)| (model.name.clone(), version.version.clone()));
+    let pinned: Versions = keys.chain(also.iter().cloned()).collect();
     let splits: Vec<Split> =
         told.entries.iter().filter_map(|((kind, name), value)| split(*kind, name, value)).collect();
     let snapshot = if splits.is_empty() { snapshot } else { snapshot.with_splits(&splits)? };

@@ -1,4 +1,4 @@
-//! What a table's pins want, counted, so that a pin that moves costs what it moves: a table has many more tenants than replicas and versions.
+//! What a table's pins, experiments and rules want, counted, so that a pin that moves costs what it moves: a table has many more tenants than replicas and versions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -92,7 +92,7 @@ impl Counted {
         self.wanted.keys().copied()
     }
 
-    /// The versions that pins name.
+    /// The versions that pins, splits, experiments and rules name.
     pub(super) fn pinned(&self) -> Versions {
         self.pinned.keys().cloned().collect()
     }
@@ -100,7 +100,7 @@ impl Counted {
     /// The keys of a tenant: all, or those of one model.
     fn count(&mut self, table: &Table, tenant: &TenantEntry, only: Option<&ModelName>, way: Way) {
         let splits = table.snapshot.splits(tenant).map(|(model, version, _)| (model, version));
-        let keys = table.snapshot.pins(tenant).chain(splits);
+        let keys = table.snapshot.keys(tenant).chain(splits);
         for (model, version) in keys.filter(|(model, _)| only.is_none_or(|only| model.name == *only)) {
             let route = table.snapshot.route_for(tenant, model, version);
             let Some(number) = version_of(table, &route) else { continue };

@@ -93,7 +93,7 @@ pub(super) fn between(driver: &Driver, old: &Table, new: &Table, held: &Held) ->
     for tenant in new.snapshot.tenants() {
         let Some(before) = old.snapshot.tenant(tenant.name.as_str()) else { continue };
         let may_have_moved = |pool: &PoolName| before.subset != tenant.subset || change.moved.contains(pool);
-        for (model, version) in new.snapshot.pins(tenant) {
+        for (model, version) in new.snapshot.keys(tenant) {
             let Some(pool) = new.snapshot.pool(model.pool) else { continue };
             let key = (tenant.name.clone(), model.name.clone(), version.version.clone());
             if !may_have_moved(&pool.name) && !old.handover.keys.contains_key(&key) {
@@ -107,10 +107,10 @@ pub(super) fn between(driver: &Driver, old: &Table, new: &Table, held: &Held) ->
     Handover { keys }
 }
 
-/// The route of a key that is pinned in this table.
+/// The route of a key that a pin, an experiment or a rule names in this table.
 fn route(snapshot: &Snapshot, (tenant, model, version): &Key) -> Option<Route> {
     let (tenant, model) = (snapshot.tenant(tenant.as_str())?, snapshot.model(model.as_str())?);
-    let pinned = snapshot.pins(tenant).any(|(m, v)| m.name == model.name && v.version == *version);
+    let pinned = snapshot.keys(tenant).any(|(m, v)| m.name == model.name && v.version == *version);
     let version = model.version(version.as_str()).filter(|_| pinned)?;
     Some(snapshot.route_for(tenant, model, version))
 }

@@ -261,6 +261,11 @@ impl Tables {
         Err(faults)
     }
 
+    /// Reads the files again that settings name and that may have changed without them: key sets.
+    pub fn read_again(&self) {
+        self.identities.read_again();
+    }
+
     fn reframe(&self, frame: Frame, number: Revision) -> Result<(), StartError> {
         let _building = self.building.lock();
         let old = self.current.load_full();

@@ -69,8 +69,32 @@ pub enum PinCommand {
         model: String,
         /// How.
         #[command(flatten)]
-        how: ChangeArgs,
+        how: RemoveArgs,
     },
+}
+
+/// How to take something away: at once, so that no roll-out has options.
+#[derive(Debug, Args)]
+pub struct RemoveArgs {
+    /// Return when every live gateway has it in force.
+    #[arg(long)]
+    pub wait: bool,
+    /// How long to wait at most, such as 90s, 30m or 1h.
+    #[arg(long, value_name = "TIME", default_value = "30m", value_parser = time)]
+    pub timeout: Duration,
+    /// Why, for the history.
+    #[arg(long, value_name = "TEXT")]
+    pub reason: Option<String>,
+    /// Which control plane.
+    #[command(flatten)]
+    pub admin: AdminArgs,
+}
+
+impl From<RemoveArgs> for ChangeArgs {
+    fn from(how: RemoveArgs) -> Self {
+        let RemoveArgs { wait, timeout, reason, admin } = how;
+        Self { wait, timeout, atomic: false, canary: None, shadow: None, reason, admin }
+    }
 }
 
 /// About roll-outs.
@@ -184,7 +208,7 @@ pub struct ChangeArgs {
     /// Shares of the traffic before the whole, each for some time, such as "10%:5m,50%:10m".
     #[arg(long, value_name = "PERCENT:TIME,...", value_parser = canary)]
     pub canary: Option<Canary>,
-    /// Copy live traffic to the new version first and compare the answers: of 1,000 requests how many are copied, how many comparisons are needed, of 1,000 answers how many may differ, and by when; such as "50/200/5/1h". A shortest time may come before it: "50/200/5/10m-1h".
+    /// Copy live traffic to the new version first and compare the answers: which share of requests is copied, how many comparisons are needed, which share of answers may differ, and by when; such as "5%/200/0.5%/1h". A share without % counts thousandths: "50/200/5/1h" is the same. A shortest time may come before the longest: "5%/200/0.5%/10m-1h".
     #[arg(long, value_name = "SHARE/COMPARE/DIFFER/[LEAST-]TIME", value_parser = shadow)]
     pub shadow: Option<Shadow>,
     /// Why, for the history.
@@ -215,7 +239,7 @@ pub struct Shadow {
 }
 
 fn shadow(text: &str) -> Result<Shadow, String> {
-    const FORM: &str = "SHARE/COMPARE/DIFFER/[LEAST-]TIME, such as 50/200/5/1h or 50/200/5/10m-1h";
+    const FORM: &str = "SHARE/COMPARE/DIFFER/[LEAST-]TIME, such as 5%/200/0.5%/1h or 5%/200/0.5%/10m-1h";
     let parts: Vec<&str> = text.split('/').map(str::trim).collect();
     let [share, compare, differ, times] = parts.as_slice() else { return Err(FORM.to_owned()) };
     let (at_least, at_most) = match times.split_once('-') {
@@ -225,14 +249,23 @@ fn shadow(text: &str) -> Result<Shadow, String> {
     if at_least > at_most {
         return Err("the shortest time is not longer than the longest".to_owned());
     }
-    let of_thousand = |text: &str, least: u16| text.parse::<u16>().ok().filter(|n| (least..=1000).contains(n));
+    let of_thousand = |text: &str, least: u16| thousandths(text).filter(|n| (least..=1000).contains(n));
     Ok(Shadow {
-        share: of_thousand(share, 1).ok_or("a share is 1 to 1000, requests of a thousand")?,
+        share: of_thousand(share, 1).ok_or("a share is 0.1% to 100%, or 1 to 1000: requests of a thousand")?,
         compare: compare.parse::<u32>().ok().filter(|n| *n > 0).ok_or("the comparisons are a whole number from 1")?,
-        differ: of_thousand(differ, 0).ok_or("what may differ is 0 to 1000, answers of a thousand")?,
+        differ: of_thousand(differ, 0).ok_or("what may differ is 0% to 100%, or 0 to 1000: answers of a thousand")?,
         at_least,
         at_most,
     })
+}
+
+/// A share as a per cent with a tenth at most, or as thousandths.
+fn thousandths(text: &str) -> Option<u16> {
+    let number = |text: &str| text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse::<u16>().ok()).flatten();
+    let Some(percent) = text.strip_suffix('%') else { return number(text) };
+    let (whole, tenth) = percent.split_once('.').unwrap_or((percent, "0"));
+    let tenth = Some(tenth).filter(|tenth| tenth.len() == 1).and_then(number)?;
+    number(whole)?.checked_mul(10)?.checked_add(tenth)
 }
 
 fn time(text: &str) -> Result<Duration, String> {
@@ -272,6 +305,10 @@ mod tests {
         let (at_least, at_most) = (Duration::ZERO, Duration::from_secs(3600));
         let given = Shadow { share: 50, compare: 200, differ: 5, at_least, at_most };
         assert_eq!(shadow("50/200/5/1h"), Ok(given));
+        for same in ["5%/200/0.5%/1h", "5.0%/200/0.5%/1h", "50/200/0.5%/1h"] {
+            assert_eq!(shadow(same), Ok(given), "{same}");
+        }
+        assert_eq!(shadow("100%/200/0%/1h").map(|s| (s.share, s.differ)), Ok((1000, 0)));
         let given = Shadow { at_least: Duration::from_secs(600), ..given };
         assert_eq!(shadow("50/200/5/10m-1h"), Ok(given));
         for wrong in [
@@ -283,6 +320,15 @@ mod tests {
             "50/200/1001/1h",
             "50/200/5/1",
             "1/1/1/1h/1",
+            "0%/200/5/1h",
+            "100.1%/200/5/1h",
+            "5%/200/0.05%/1h",
+            "5.%/200/5/1h",
+            ".5%/200/5/1h",
+            "+5%/200/5/1h",
+            "%/200/5/1h",
+            "5%%/200/5/1h",
+            "5 %/200/5/1h",
             "50/200/5/2h-1h",
             "50/200/5/-1h",
             "50/200/5/1h-",

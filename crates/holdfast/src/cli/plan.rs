@@ -113,7 +113,7 @@ pub struct ResidencyArgs {
     /// The memory of one replica.
     #[arg(long, requires = "versions", allow_hyphen_values = true)]
     pub memory: Option<String>,
-    /// Replicas that are to hold each version.
+    /// Replicas that are to hold each version. Left out: 2, as a tenant's `subset`.
     #[arg(long, requires = "versions")]
     pub k: Option<u32>,
     /// Instead: the pools, versions and pins of a configuration file.

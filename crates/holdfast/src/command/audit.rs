@@ -135,5 +135,7 @@ fn print_report(report: &Report) {
     }
     let head = report.last.map_or("no record".to_owned(), |tip| format!("head {} {}", tip.seq, tip.hash.hex()));
     let word = if report.is_whole() { "whole" } else { "BROKEN" };
-    output::say(&format!("{word}: {} records, {} of them of answers; {head}", report.records, report.answers));
+    let records = usize::try_from(report.records).unwrap_or(usize::MAX);
+    let records = output::counted(records, "record");
+    output::say(&format!("{word}: {records}, {} of them of answers; {head}", report.answers));
 }

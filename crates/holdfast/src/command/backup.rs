@@ -1,6 +1,6 @@
 //! `holdfast backup` and `holdfast restore` over the state folder of a process that does not run.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use holdfast_store::backup::Summary;
 use holdfast_store::{Error, ErrorKind, Space};
@@ -28,14 +28,45 @@ pub fn backup(args: &BackupArgs) -> Result<(), Failure> {
 /// `holdfast restore`.
 pub fn restore(args: &RestoreArgs) -> Result<(), Failure> {
     let state = state(&args.config)?;
+    let made = Made::new(&state);
     run_to_end(1, async {
         let store = roles::store(&state).await?;
         let restored = store.restore(args.file.clone()).await;
         let closed = store.close().await;
-        let summary = restored.and_then(|summary| closed.map(|()| summary)).map_err(|e| refused(&args.file, &e))?;
+        let summary = restored.and_then(|summary| closed.map(|()| summary)).map_err(|e| {
+            made.take_back(&e);
+            refused(&args.file, &e)
+        })?;
         tell("restored", &args.file, &summary);
         Ok(())
     })
+}
+
+/// What a restore makes that was not there: if it fails it is to leave nothing, or a process that starts next would take an empty store for the truth.
+struct Made {
+    folder: Option<PathBuf>,
+    file: Option<PathBuf>,
+}
+
+impl Made {
+    fn new(state: &Path) -> Self {
+        let missing = |path: PathBuf| (!path.exists()).then_some(path);
+        Self { folder: missing(state.to_owned()), file: missing(roles::store_file(state)) }
+    }
+
+    fn take_back(&self, error: &Error) {
+        // Somebody else has filled it meanwhile.
+        if error.kind() == ErrorKind::NotEmpty {
+            return;
+        }
+        if let Some(file) = &self.file {
+            let _ = std::fs::remove_file(file);
+        }
+        if let Some(folder) = &self.folder {
+            // Only if nothing else is in it.
+            let _ = std::fs::remove_dir(folder);
+        }
+    }
 }
 
 fn state(config: &Path) -> Result<std::path::PathBuf, Failure> {

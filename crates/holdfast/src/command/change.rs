@@ -30,9 +30,6 @@ pub fn set_pin(tenant: &str, model: &str, version: &str, how: &ChangeArgs) -> Re
 
 /// `holdfast pin remove`.
 pub fn remove_pin(tenant: &str, model: &str, how: &ChangeArgs) -> Result<(), Failure> {
-    if options(how).is_some() {
-        return Err(Failure::wrong("a pin that is taken away goes at once: no roll-out has anything to do"));
-    }
     run_to_end(1, async {
         let admin = Admin::new(&how.admin)?;
         let reason = how.reason.as_ref().map(|reason| format!("?reason={}", encoded(reason))).unwrap_or_default();

@@ -1,25 +1,29 @@
 //! `holdfast check`.
 
-use holdfast_config::Loaded;
+use holdfast_config::{Faults, Loaded};
 use serde_json::json;
 
 use super::Failure;
 use crate::cli::{CheckArgs, Output};
 use crate::config_file::{self, ConfigError};
+use crate::key_sets;
 use crate::output::{self, counted};
 use crate::roles;
 use crate::token;
 
 /// Checks a file and prints what is wrong with it.
 pub fn run(args: &CheckArgs) -> Result<(), Failure> {
-    let name = args.file.display();
     match (config_file::read(&args.file), args.output) {
         (Ok(read), form) => {
-            let loaded = read.split.loaded;
-            let beyond = beyond(&loaded);
+            let mut loaded = read.split.loaded;
+            let key_sets = key_sets::check(&loaded.config);
+            let beyond = beyond(&loaded, key_sets.faults);
             if !beyond.is_empty() {
-                return Err(refuse(args, &beyond));
+                return Err(refuse(args, &placed(args, &beyond)?));
             }
+            let doubts = placed(args, &key_sets.doubts)?;
+            loaded.warnings.total += doubts.total;
+            loaded.warnings.listed.extend(doubts.listed);
             match form {
                 Output::Table => praise(args, &loaded),
                 Output::Json => {
@@ -31,29 +35,32 @@ pub fn run(args: &CheckArgs) -> Result<(), Failure> {
             }
             Ok(())
         }
-        (Err(ConfigError::Faults(faults)), Output::Json) => {
-            output::say(&json!({ "ok": false, "faults": faults.listed, "total": faults.total }).to_string());
-            Err(Failure::wrong(format!("{name}: {}", counted(faults.total, "fault"))))
-        }
+        (Err(ConfigError::Faults(faults)), _) => Err(refuse(args, &faults)),
         (Err(error), _) => Err(Failure::wrong(error.to_string())),
     }
 }
 
-/// What the process would refuse though the file itself is good: path and reason.
-fn beyond(loaded: &Loaded) -> Vec<(&'static str, String)> {
-    let fit = holdfast_control::check_fit(&loaded.config).err().map(|e| ("pools", e.to_string()));
-    let token = token::all(&loaded.config).err().map(|e| (e.path(), e.to_string()));
-    fit.into_iter().chain(token).chain(roles::check(&loaded.config)).collect()
+/// What the process would refuse though the text itself is good: path and reason.
+fn beyond(loaded: &Loaded, key_sets: Vec<(String, String)>) -> Vec<(String, String)> {
+    let config = &loaded.config;
+    let fit = holdfast_control::check_fit(config).err().map(|e| (e.path(config), e.to_string()));
+    let token = token::all(config).err().map(|e| (e.path().to_owned(), e.to_string()));
+    let proofs = roles::check(config).into_iter().map(|(path, reason)| (path.to_owned(), reason));
+    fit.into_iter().chain(token).chain(proofs).chain(key_sets).collect()
 }
 
-fn refuse(args: &CheckArgs, faults: &[(&str, String)]) -> Failure {
-    if args.output == Output::Json {
-        let listed = faults.iter().map(|(path, reason)| json!({ "file": args.file, "path": path, "reason": reason }));
-        let listed: Vec<_> = listed.collect();
-        output::say(&json!({ "ok": false, "faults": listed, "total": faults.len() }).to_string());
+fn placed(args: &CheckArgs, found: &[(String, String)]) -> Result<Faults, Failure> {
+    config_file::places(&args.file, found).map_err(|e| Failure::wrong(e.to_string()))
+}
+
+fn refuse(args: &CheckArgs, faults: &Faults) -> Failure {
+    match args.output {
+        Output::Table => Failure::wrong(faults.to_string()),
+        Output::Json => {
+            output::say(&json!({ "ok": false, "faults": faults.listed, "total": faults.total }).to_string());
+            Failure::wrong(format!("{}: {}", args.file.display(), counted(faults.total, "fault")))
+        }
     }
-    let lines = faults.iter().map(|(path, reason)| format!("{}: {path}: {reason}", args.file.display()));
-    Failure::wrong(lines.collect::<Vec<_>>().join("\n"))
 }
 
 fn praise(args: &CheckArgs, loaded: &Loaded) {

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::Failure;
+use super::limits::{HEAD, cells};
 use crate::admin::{encoded, get};
 use crate::cli::{ExplainArgs, Output};
 use crate::output;
@@ -19,8 +20,16 @@ pub fn run(args: &ExplainArgs) -> Result<(), Failure> {
     if let Some(version) = &args.version {
         path.push_str(&format!("&version={}", encoded(version)));
     }
-    if let Some(token) = &args.route {
-        path.push_str(&format!("&route={}", encoded(token)));
+    let of = [
+        ("user", &args.user),
+        ("device", &args.device),
+        ("plan", &args.plan),
+        ("override", &args.wants),
+        ("route", &args.route),
+    ];
+    let of = of.into_iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
+    for (name, value) in of.chain(args.scopes.iter().map(|scope| ("scope", scope))) {
+        path.push_str(&format!("&{name}={}", encoded(value)));
     }
     for header in &args.headers {
         let (name, value) = header
@@ -58,6 +67,11 @@ fn print(told: &Value) {
             text(member, "why").to_owned(),
         ]
     });
+    if let Some(limits) = told.get("limits") {
+        let mode = if limits["mode"] == "shadow" { " (shadow: counted, nothing is refused)" } else { "" };
+        let lines = limits["limits"].as_array().into_iter().flatten().map(cells);
+        output::say(&format!("\nlimits{mode}:\n{}", output::table(&HEAD, lines)));
+    }
     output::say("");
     output::say(&output::table(&["subset", "holds", "usable", "in flight", "state", "why"], rows));
     output::say(&format!("\n{:<10} {}", "now", text(told, "now")));

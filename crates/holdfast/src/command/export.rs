@@ -38,6 +38,7 @@ async fn desired(admin: &Admin) -> Result<Resources, Failure> {
         ("versions", ResourceKind::Version),
         ("plans", ResourceKind::Plan),
         ("tenants", ResourceKind::Tenant),
+        ("experiments", ResourceKind::Experiment),
         ("pins", ResourceKind::Pin),
     ] {
         take(&mut all, kind, admin.all(&format!("/v1/{path}?at={at}")).await?.0)?;

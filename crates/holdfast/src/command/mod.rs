@@ -7,6 +7,7 @@ mod change;
 mod check;
 mod control;
 mod demo;
+mod experiment;
 mod explain;
 mod export;
 mod fetch_backup;
@@ -31,7 +32,7 @@ use clap::CommandFactory;
 
 use holdfast_config::{Config, Role};
 
-use crate::cli::{AuditCommand, Cli, Command, LimitsCommand, NodeCommand, PinCommand, ReplicaCommand, TableCommand};
+use crate::cli::{AuditCommand, Cli, Command, NodeCommand, PinCommand, ReplicaCommand, TableCommand};
 use crate::output;
 
 /// Why a command did not do what it was asked.
@@ -97,7 +98,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Explain(args) => explain::run(&args),
         Command::Receipt(args) => receipt::run(&args),
         Command::Replica { what: ReplicaCommand::List(args) } => show::replicas(&args),
-        Command::Limits { what: LimitsCommand::List { tenant, admin } } => limits::list(tenant.as_deref(), &admin),
+        Command::Limits { what } => limits::run(&what),
         Command::Apply(args) => apply::run(&args),
         Command::Table { what: TableCommand::Show(args) } => show::table(&args),
         Command::Table { what } => table::run(&what),
@@ -107,7 +108,10 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Pin { what: PinCommand::Set { tenant, model, version, how } } => {
             change::set_pin(&tenant, &model, &version, &how)
         }
-        Command::Pin { what: PinCommand::Remove { tenant, model, how } } => change::remove_pin(&tenant, &model, &how),
+        Command::Pin { what: PinCommand::Remove { tenant, model, how } } => {
+            change::remove_pin(&tenant, &model, &how.into())
+        }
+        Command::Experiment { what } => experiment::run(&what),
         Command::Key { what } => key::run(&what),
         Command::Rollout { what } => rollout::run(&what),
         Command::Node { what: NodeCommand::List(args) } => rollout::nodes(&args),

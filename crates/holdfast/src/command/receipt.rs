@@ -45,8 +45,10 @@ fn print(told: &Value) {
             line(fact, &word(value));
         }
     }
-    if let Some(asked) = told.get("asked") {
-        line("asked", &pairs(asked));
+    for (member, what) in [("asked", "asked"), ("who", "who"), ("limits", "limits")] {
+        if let Some(known) = told.get(member) {
+            line(what, &pairs(known));
+        }
     }
     for (list, what) in [("subset", "member"), ("waits", "wait"), ("attempts", "attempt")] {
         for item in told[list].as_array().into_iter().flatten() {
@@ -68,10 +70,15 @@ fn line(name: &str, value: &str) {
 }
 
 fn word(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Array(list) => list.iter().map(word).collect::<Vec<_>>().join(" "),
+        other => other.to_string(),
+    }
 }
 
 fn pairs(value: &Value) -> String {
-    let known = value.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
+    let is_known = |value: &Value| !value.is_null() && value.as_array().is_none_or(|list| !list.is_empty());
+    let known = value.as_object().into_iter().flatten().filter(|(_, value)| is_known(value));
     known.map(|(name, value)| format!("{name} {}", word(value))).collect::<Vec<_>>().join(", ")
 }

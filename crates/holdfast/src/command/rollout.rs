@@ -46,7 +46,7 @@ async fn list(running: bool, limit: u64, args: &AdminArgs) -> Result<(), Failure
     }
     let mut rows = Vec::new();
     for row in &all {
-        let text = |member: &str| row[member].as_str().unwrap_or("-").to_owned();
+        let text = |member: &str| output::said(&row[member]);
         let created = output::time(row["created_ms"].as_u64().unwrap_or(0));
         let paused = if row["paused"] == true { " (paused)" } else { "" };
         let phase = format!("{}{paused}", text("phase").replace('_', "-"));

@@ -122,15 +122,17 @@ pub fn table(args: &AdminArgs) -> Result<(), Failure> {
     print_pins(&told);
     let pending = rows(&told["pending"]).map(|p| {
         let waiting: Vec<&str> = rows(&p["waiting_for"]).filter_map(Value::as_str).collect();
-        vec![text(p, "tenant"), text(p, "model"), text(p, "to"), waiting.join(" ")]
+        // What has no word on why it does not go is on its way.
+        let state = if p["why"].is_string() { "held back" } else { "on its way" };
+        vec![text(p, "tenant"), text(p, "model"), text(p, "to"), state.to_owned(), waiting.join(" ")]
     });
     let pending: Vec<_> = pending.collect();
     if !pending.is_empty() {
-        output::say(&format!("\n{}", output::table(&["tenant", "model", "on its way to", "waiting for"], pending)));
+        output::say(&format!("\n{}", output::table(&["tenant", "model", "desired", "state", "missing on"], pending)));
     }
     for pin in rows(&told["pending"]) {
         if let Some(why) = pin["why"].as_str() {
-            output::say(&format!("{} of {}: {why}", text(pin, "model"), text(pin, "tenant")));
+            output::say(&format!("held back: {} of {}: {why}", text(pin, "model"), text(pin, "tenant")));
         }
         for obstacle in rows(&pin["obstacles"]) {
             let (version, replica) = (text(pin, "to"), text(obstacle, "replica"));

@@ -41,7 +41,7 @@ async fn history(limit: u64, args: &AdminArgs) -> Result<(), Failure> {
     }
     let mut rows = Vec::new();
     for row in &all {
-        let text = |member: &str| row[member].as_str().unwrap_or("-").to_owned();
+        let text = |member: &str| output::said(&row[member]);
         let at = output::time(row["at_ms"].as_u64().unwrap_or(0));
         let (changes, first) = edits(&admin, row).await?;
         let revision = row["revision"].to_string();

@@ -1,7 +1,7 @@
 //! Both planes in one process: the truth in one file, and a link that leaves memory nowhere.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use holdfast_config::Truth;
@@ -144,10 +144,15 @@ fn first(desk: &Desk) -> View {
 /// The store's file in the state folder.
 const FILE: &str = "table.redb";
 
+/// Where the store is in the state folder.
+pub fn store_file(folder: &Path) -> PathBuf {
+    folder.join(FILE)
+}
+
 /// The store in the state folder, which is made if it is not there.
 pub async fn store(folder: &Path) -> Result<Arc<dyn Store>, Failure> {
     std::fs::create_dir_all(folder).map_err(|e| Failure::failed(format!("{}: {e}", folder.display())))?;
-    let file = folder.join(FILE);
+    let file = store_file(folder);
     match Embedded::open(&file, EmbeddedOptions::default()).await {
         Ok(store) => Ok(Arc::new(store)),
         Err(error) => Err(Failure::failed(format!("{}: {error}", file.display()))),
@@ -156,7 +161,7 @@ pub async fn store(folder: &Path) -> Result<Arc<dyn Store>, Failure> {
 
 /// The store in the state folder, which must be there.
 pub async fn stored(folder: &Path) -> Result<Arc<dyn Store>, Failure> {
-    let file = folder.join(FILE);
+    let file = store_file(folder);
     if !file.exists() {
         return Err(Failure::failed(format!("{} is not there: there is nothing to back up", file.display())));
     }

@@ -29,7 +29,7 @@ use crate::config_file::Read;
 
 pub use admin::{access, resources};
 pub use board::Board;
-pub use both::{Both, store, stored};
+pub use both::{Both, store, store_file, stored};
 pub use control::Control;
 pub use entrance::{entrance, renew};
 use follow::Elsewhere;

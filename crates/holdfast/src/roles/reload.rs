@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use tokio::signal::unix::Signal;
 
-use holdfast_config::{Role, Split};
+use holdfast_config::{ResourceKind, Role, Split, with_history};
 use holdfast_control::desk::{Adopted, Desk, DeskError, inline_golden};
 use holdfast_control::keeper::Keeper;
 use holdfast_gateway::Gateway;
-use holdfast_plane::Entries;
+use holdfast_plane::{Edit, Entries};
 use holdfast_telemetry::Clock;
 
 use crate::config_file::{self, Read};
@@ -77,6 +77,7 @@ impl Reload {
         };
         // A refusal is counted, logged and shown by whoever refuses.
         let _ = self.gateway.tables.offer(taken);
+        self.gateway.tables.read_again();
         later
     }
 
@@ -112,12 +113,21 @@ fn differs(desired: &Entries, declared: &Entries) -> Option<String> {
     if declared.is_empty() {
         return None;
     }
-    let changes = desired.changes(declared);
+    let mut changes = desired.changes(declared);
+    // What an experiment has given so far is in the table and in no file.
+    changes.retain(|edit| !is_as_desired(desired, edit));
     let named: Vec<String> =
         changes.iter().take(NAMED).map(|edit| format!("{} {}", edit.kind.as_str(), edit.name)).collect();
     let more = changes.len().saturating_sub(NAMED);
     let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
     (!named.is_empty()).then(|| format!("{}{rest}", named.join(", ")))
+}
+
+/// Whether an experiment is as the file says, but for its history.
+fn is_as_desired(desired: &Entries, edit: &Edit) -> bool {
+    let (Some(before), Some(asked)) = (desired.get(edit.kind, &edit.name), &edit.value) else { return false };
+    edit.kind == ResourceKind::Experiment
+        && with_history(&edit.name, Some(before), asked).is_ok_and(|content| content == **before)
 }
 
 #[cfg(test)]

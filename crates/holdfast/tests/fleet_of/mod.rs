@@ -193,7 +193,7 @@ impl Roles {
         let scheme = if tls.is_some() { "https" } else { "http" };
         let urls: Vec<String> = self.controls.iter().map(|c| format!("{scheme}://127.0.0.1:{}", c.links)).collect();
         let mut content = json!({
-            "auth": {"trusted_header": "x-tenant"},
+            "auth": {"trusted_header": "x-tenant", "trusted_user_header": "x-user"},
             "log": {"access": "errors"},
             "workers": 1,
             "gateway": {"name": name, "control": urls, "secret_file": file, "poll": "1s", "start_within": "1s"},

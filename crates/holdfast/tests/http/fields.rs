@@ -27,7 +27,7 @@ async fn what_a_client_says_in_the_gateways_name_never_reaches_a_replica() {
     let mut client = rig.raw().await;
     client
         .write(post(
-            "X-Holdfast-Tenant: globex\r\nx-holdfast-tenant: globex\r\nX-HOLDFAST-VERSION: 9\r\nx-holdfast-anything: 1\r\n\
+            "X-Holdfast-Tenant: globex\r\nx-holdfast-tenant: globex\r\nX-HOLDFAST-VERSION: 1\r\nx-holdfast-anything: 1\r\n\
              x-holdfast-request-id: forged\r\n",
         ))
         .await;

@@ -161,3 +161,43 @@ async fn keys_in_a_file() {
     std::fs::remove_file(&file).unwrap();
     rig.good(&next.token("b", &claims)).await;
 }
+
+/// A key set in a file is read again with each reload, and not only when its time has come.
+#[tokio::test]
+async fn a_reload_reads_key_sets_again_and_a_bad_one_changes_nothing() {
+    let (signer, next) = (Signer::ec(), Signer::ec());
+    let dir = holdfast_testkit::TempDir::new();
+    let file = dir.join("keys.json");
+    let write = |content: &str| holdfast_testkit::temp::write_atomically(&file, content);
+    let set = |jwk: serde_json::Value| json!({ "keys": [jwk] }).to_string();
+    write(&set(signer.jwk("a")));
+    let auth = format!(
+        "bad_tokens: {{ rate: 0 }}, jwt: [{{ issuer: local, jwks_file: \"{}\", algorithms: [ES256], audiences: [], tenant: acme, \
+         cooldown: 1h, refresh: 1h }}]",
+        file.display()
+    );
+    let mut rig = Rig::start(&auth).await;
+    let mut claims = claims();
+    claims["iss"] = json!("local");
+    let (old, new) = (signer.token("a", &claims), next.token("b", &claims));
+    rig.serves(&old).await;
+    // The one fetch that tokens may ask for in an hour, so that nothing but a reload is left.
+    assert_refused(&rig.infer(&new).await, 401, "unauthenticated");
+    for (content, failures) in [("nonsense", 1.0), ("{}", 2.0), ("", 3.0)] {
+        write(content);
+        rig.gateway.proc.sighup();
+        eventually("the file to be read", PATIENCE, async || {
+            let failed = rig.gateway.metrics().await.sum("holdfast_jwks_fetches_total", &[("outcome", "failed")]);
+            (failed >= failures).then_some(())
+        })
+        .await;
+        rig.good(&old).await;
+    }
+    let told = rig.gateway.proc.output().matches("the issuer's keys cannot be fetched").count();
+    assert_eq!(told, 3, "whoever asks is told each time");
+    write(&set(next.jwk("b")));
+    // A change of the file itself is a reload as well.
+    rig.gateway.edit_config(|text| format!("{text}# another\n"));
+    rig.serves(&new).await;
+    assert_refused(&rig.infer(&old).await, 401, "unauthenticated");
+}

@@ -83,6 +83,10 @@ async fn a_token_names_its_tenant_and_nothing_else_does() {
     let who =
         json!({ "issuer": ISSUER, "tenant": "acme", "user": "user-1", "plan": "gold", "device": null, "scopes": [] });
     assert_eq!((&receipt["who"], &receipt["tenant"]), (&who, &json!("acme")));
+    let told = rig.gateway.cli(&["receipt", answer.header("x-holdfast-request-id")]).await;
+    let told = String::from_utf8_lossy(&told.stdout).into_owned();
+    let line = format!("who         issuer {ISSUER}, plan gold, tenant acme, user user-1");
+    assert!(told.lines().any(|is| is == line), "{told}");
 
     // Without a token, every name that a client gives itself is nothing.
     for fields in [
@@ -105,6 +109,43 @@ async fn a_token_names_its_tenant_and_nothing_else_does() {
     assert_eq!(rig.stub.executions(), 2);
     assert!(rig.tokens("absent").await >= 6.0 && rig.tokens("verified").await >= 1.0);
 }
+
+/// A request that insists on a revision is looked at before it is entered. Its token is looked at once all the same, so that a bad one counts once
+/// against its address.
+#[tokio::test]
+async fn who_insists_on_a_revision_is_asked_once_who_it_is() {
+    let (signer, _jwks, rig) = simple("").await;
+    let forged = Signer::ed().token("k1", &claims());
+    let send = async |token: &str, revision: &str| {
+        let bearer = format!("Bearer {token}");
+        let fields = [("authorization", bearer.as_str()), ("x-holdfast-min-revision", revision), BUDGET];
+        rig.infer_with(&fields).await
+    };
+    // The first bad one has the keys fetched; those after it fall into the pause.
+    assert_refused(&send(&forged, "1").await, 401, "unauthenticated");
+    let all = async || {
+        let metrics = rig.gateway.metrics().await;
+        let of = |outcome| metrics.sum("holdfast_tokens_total", &[("outcome", outcome)]);
+        [of("signature"), of("cached") + of("verified"), of("absent")]
+    };
+    for (token, revision, status, rise) in [
+        (forged.as_str(), "1", 401, [1.0, 0.0, 0.0]),
+        (&forged, "999999", 401, [1.0, 0.0, 0.0]),
+        (&signer.token("k1", &claims()), "1", 200, [0.0, 1.0, 0.0]),
+        ("", "1", 401, [0.0, 0.0, 1.0]),
+    ] {
+        let before = all().await;
+        let answer = send(token, revision).await;
+        assert_eq!(answer.status, status, "{}", answer.text());
+        let risen: Vec<f64> = all().await.iter().zip(before).map(|(now, before)| now - before).collect();
+        assert_eq!(risen, rise, "{token} {revision}");
+    }
+    // A good one waits for its table.
+    let late = send(&signer.token("k1", &claims_of("late")), "999999").await;
+    assert_eq!((late.status.as_u16(), late.header("x-holdfast-error")), (503, "no_holder"), "{}", late.text());
+}
+
+const BUDGET: (&str, &str) = ("x-request-timeout-ms", "300");
 
 #[tokio::test]
 async fn a_verified_token_is_found_again_and_a_tenant_needs_its_place() {

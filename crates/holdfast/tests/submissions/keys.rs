@@ -156,3 +156,29 @@ async fn a_version_that_is_gone_is_loaded_or_refused() {
     refused(&gone, 503, "no_holder", "");
     assert!(!gone.header("retry-after").is_empty());
 }
+
+/// The arm that a submission was in is its retries' too, by key and by token, when its experiment has ended.
+#[tokio::test]
+async fn an_arm_stays_with_its_submission_when_the_experiment_has_ended() {
+    let experiment = |status: &str| {
+        json!([{
+            "name": "trial", "model": "screen", "status": status, "coverage": 100,
+            "target": [{"field": "tenant", "is": ["acme"]}], "arms": [{"name": "only", "version": "3", "weight": 1}],
+        }])
+    };
+    let mut one = One::start(json!({"ledger": {}, "route_token": {}, "experiments": experiment("running")})).await;
+    let ann = [(KEY, "a"), ("x-user", "ann")];
+    let first = one.ask(&ann).await;
+    assert_eq!((resolved(&first).0.as_str(), resolved(&first).2.as_str()), ("3", "experiment"));
+    let arm = first.header("x-holdfast-experiment").to_owned();
+    assert_eq!(arm, "trial=only");
+    one.config["experiments"] = experiment("ended");
+    one.pin("2").await;
+    let by_token = [("x-holdfast-route", first.header("x-holdfast-route")), ("x-user", "ann")];
+    for fields in [&ann[..], &by_token] {
+        let again = one.ask(fields).await;
+        same_again(&first, &again);
+        assert_eq!(again.header("x-holdfast-experiment"), arm, "{fields:?}");
+    }
+    assert_eq!(version_of(&one.ask(&[(KEY, "b"), ("x-user", "ann")]).await), "2");
+}

@@ -68,6 +68,7 @@ impl Names {
                 versions: self.versions.iter().map(version).collect(),
             }],
             tenants: self.tenants.iter().enumerate().map(tenant).collect(),
+            ..TableInput::default()
         };
         Snapshot::build(Revision(1), input).ok()
     }

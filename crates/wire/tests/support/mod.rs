@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -57,6 +58,8 @@ pub struct Truth {
     pub refuses: Mutex<Option<&'static str>>,
     /// Why it cannot vouch for its table, if it cannot.
     pub doubts: Mutex<Option<&'static str>>,
+    /// How often a gateway has asked for the whole, to compare it with what it has.
+    compared: AtomicU64,
 }
 
 impl Truth {
@@ -86,6 +89,13 @@ impl Truth {
         }
     }
 
+    /// Waits until the only gateway has compared what it has with what there is now, and has taken in what came of it: it asks again only then.
+    pub async fn compared(&self) {
+        let seen = self.compared.load(Ordering::Relaxed);
+        let again = async || (self.compared.load(Ordering::Relaxed) >= seen + 2).then_some(());
+        eventually("a comparison", SOON, again).await;
+    }
+
     pub fn status(&self, gateway: &str) -> Option<Arc<Status>> {
         let ends = self.ends.lock().unwrap();
         let end = ends.get(&name(gateway))?;
@@ -97,6 +107,7 @@ impl Truth {
 
 impl Plane for Truth {
     fn view(&self, _: &GatewayName) -> View {
+        self.compared.fetch_add(1, Ordering::Relaxed);
         self.view.lock().unwrap().clone()
     }
 

@@ -1,6 +1,6 @@
 //! What a layout comes to, as it is and as it could be.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_placement::cold::of_layout;
 use holdfast_placement::fit::{Fit, Pin, fit, left_alone};
@@ -22,7 +22,7 @@ pub struct Laid {
     pub ks: Vec<usize>,
     /// Where that leads.
     pub fit: Fit,
-    /// By replica: the keys that its loss leaves without a holder.
+    /// By replica: the keys that its loss leaves without a holder that is certain.
     pub alone: Vec<Vec<usize>>,
     /// Loads in a second, where not all fits.
     pub loads: f64,
@@ -43,12 +43,8 @@ impl Laid {
         let pins = pool.keys.iter().zip(&ks).map(|(key, k)| Pin { version: key.version, order: &key.order, k: *k });
         let pins: Vec<Pin<'_>> = pins.collect();
         let rates: Vec<f64> = pool.keys.iter().map(|key| key.rate).collect();
-        Self {
-            fit: fit(&pool.memories, &pool.sizes, &pins),
-            alone: left_alone(pool.replicas.len(), &pins),
-            loads: of_layout(&pool.memories, &pool.sizes, &pins, &rates),
-            ks,
-        }
+        let fit = fit(&pool.memories, &pool.sizes, &pins);
+        Self { alone: left_alone(&fit, &pins), fit, loads: of_layout(&pool.memories, &pool.sizes, &pins, &rates), ks }
     }
 
     /// Loads until everything is where it is to be.
@@ -56,9 +52,9 @@ impl Laid {
         self.fit.replicas.iter().map(|r| r.versions.len()).sum()
     }
 
-    /// Keys with one holder.
+    /// Keys that some loss of one replica leaves without a holder that is certain.
     pub fn alone_total(&self) -> usize {
-        self.alone.iter().map(Vec::len).sum()
+        self.alone.iter().flatten().collect::<BTreeSet<_>>().len()
     }
 
     /// The replica whose loss leaves most keys without a holder.

@@ -16,6 +16,8 @@ use crate::config_file;
 
 /// The most replicas of one key, as in a configuration.
 pub const MOST_K: usize = 16;
+/// The replicas of a key where nothing is said, as in a configuration (`subset`).
+const DEFAULT_K: u32 = 2;
 /// Keys times replicas that are scored for one layout.
 const MOST_SCORES: u64 = 20_000_000;
 
@@ -81,7 +83,7 @@ fn invented(args: &ResidencyArgs, traffic: Option<Vec<(String, f64)>>) -> Result
         return Err(Refusal::new("--versions", versions, reason));
     }
     let (size, memory) = (bytes("--size", args.size.as_ref())?, bytes("--memory", args.memory.as_ref())?);
-    let k = args.k.map(|k| count("--k", k, replicas)).transpose()?.unwrap_or(1);
+    let k = args.k.map(|k| count("--k", k, replicas)).transpose()?.unwrap_or(DEFAULT_K.min(replicas));
     count("--layouts", args.layouts, 10_000)?;
     let case = Case { versions, size, replicas, memory };
     let tenants = traffic.unwrap_or_else(|| zipf(versions, args.requests, args.skew));

@@ -30,6 +30,7 @@ async fn resources(admin: &Admin) -> Result<Resources, Failure> {
         (ResourceKind::Version, "/v1/versions"),
         (ResourceKind::Plan, "/v1/plans"),
         (ResourceKind::Tenant, "/v1/tenants"),
+        (ResourceKind::Experiment, "/v1/experiments"),
         (ResourceKind::Pin, "/v1/pins"),
     ] {
         pages(admin, kind, path, &mut out).await?;

@@ -161,7 +161,7 @@ fn laid(pool: &Pool, found: &Found) -> String {
             format!("{} on {}", laid.alone_total(), counted(alone, "replica")),
         ]
     };
-    let head = ["layout", "needed", "overflowing", "loads to warm", "cold loads/s", "keys with one holder"];
+    let head = ["layout", "needed", "overflowing", "loads to warm", "cold loads/s", "keys that one loss leaves"];
     let rows = [row("as given", &found.given), row("proposed", &found.proposed)];
     let counts = found.proposed.counts();
     let ks: Vec<String> = counts.iter().map(|(k, keys)| format!("{k} for {keys}")).collect();
@@ -179,7 +179,7 @@ fn laid(pool: &Pool, found: &Found) -> String {
     out
 }
 
-/// Which single loss leaves a pinned key without a holder.
+/// Which single loss leaves a pinned key without a holder that is certain.
 fn losses(pool: &Pool, laid: &Laid) -> String {
     let Some((worst, keys)) = laid.worst_loss() else {
         return "no loss of one replica leaves a pinned version without a holder".to_owned();
@@ -191,8 +191,16 @@ fn losses(pool: &Pool, laid: &Laid) -> String {
         (0..laid.alone.len()).filter(|i| laid.alone.get(*i).is_some_and(|k| !k.is_empty())).map(named).collect();
     let (shown, more) = (all.iter().take(5).copied().collect::<Vec<_>>().join(", "), all.len().saturating_sub(5));
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let over = laid.fit.overflows().count();
+    let uncertain = match over {
+        0 => String::new(),
+        _ => format!(
+            "{} to hold more than fits, and cannot be relied on for any of it. So ",
+            if over == 1 { "1 replica is".to_owned() } else { format!("{over} replicas are") }
+        ),
+    };
     format!(
-        "the loss of {shown}{more} leaves a pinned version without a holder; of {} most: {} ({}{})",
+        "{uncertain}the loss of {shown}{more} leaves a pinned version without a holder; of {} most: {} ({}{})",
         named(worst),
         counted(keys.len(), "key"),
         lost.join(", "),
