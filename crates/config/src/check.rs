@@ -106,6 +106,7 @@ pub(crate) fn check(checker: &mut Checker<'_, '_>, file: File) -> Config {
     check_audit(checker, &file.audit);
     check_exposures(checker, &file.exposures);
     check_presence(checker, &file);
+    check_submissions(checker, &file);
     crate::check_fleet::check(checker, &file);
     let catalogue = crate::check_models::Catalogue::new(&file.models, &file.pools);
     let pools = crate::check_pools::check(checker, &file.pools, &catalogue);
@@ -132,6 +133,8 @@ pub(crate) fn check(checker: &mut Checker<'_, '_>, file: File) -> Config {
         audit: file.audit,
         exposures: file.exposures,
         receipts: file.receipts,
+        route_token: file.route_token,
+        ledger: file.ledger,
         log: file.log,
         store: file.store,
         control: file.control,
@@ -155,6 +158,32 @@ fn check_presence(checker: &mut Checker<'_, '_>, file: &File) {
     }
     if file.tenants.is_empty() {
         checker.warn(&Path::Root.field("tenants"), "names no tenant: every request is refused");
+    }
+}
+
+/// Gateways of a fleet share what a retry finds, at whichever of them it comes in.
+fn check_submissions(checker: &mut Checker<'_, '_>, file: &File) {
+    let (token, ledger) = (Path::Root.field("route_token"), Path::Root.field("ledger"));
+    let is_one_of_many = file.gateway.is_some();
+    if file.control.is_some() {
+        for (path, is_there) in [(&token, file.route_token.is_some()), (&ledger, file.ledger.is_some())] {
+            if is_there {
+                checker.warn(path, "is not looked at: requests come to gateways");
+            }
+        }
+        return;
+    }
+    if is_one_of_many && file.route_token.as_ref().is_some_and(|token| token.key_file.is_none()) {
+        checker.fault(&token, "names no key_file: a token of one gateway must be good at all of them");
+    }
+    let Some(section) = &file.ledger else { return };
+    if is_one_of_many && section.store.is_none() {
+        checker.fault(&ledger, "names no store: a retry may come to another gateway, which must know of the first try");
+    }
+    let trusted = file.auth.iter().flat_map(|auth| auth.trusted_header.iter().chain(&auth.trusted_user_header));
+    let is_taken = trusted.into_iter().any(|name| *name == section.header);
+    if is_taken {
+        checker.fault(&ledger.field("header"), "is the header that names the tenant or the user");
     }
 }
 

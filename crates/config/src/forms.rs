@@ -60,6 +60,10 @@ section! {
         exposures: Exposures = Exposures::default(), form::<Exposures>();
         /// The decisions of the last requests, kept in memory for who asks.
         receipts: Receipts = Receipts::default(), form::<Receipts>();
+        /// Gives answers a signed token of their resolution, which a retry may bring. Left out: no token is given or taken. Read at the start.
+        route_token: Option<RouteToken> = None, Optional(form::<RouteToken>());
+        /// Keeps what submissions with a key were resolved to. Left out: keys mean nothing to the resolution. Read at the start.
+        ledger: Option<Ledger> = None, Optional(form::<Ledger>());
         /// What is logged and how.
         log: Log = Log::default(), form::<Log>();
         /// Where the control planes of a fleet keep the truth: for `holdfast control`.

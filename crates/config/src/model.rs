@@ -14,7 +14,8 @@ use crate::identity::Auth;
 use crate::limits::{Plan, PlanLimits};
 use crate::pool::{Digest, Pool};
 use crate::settings::{
-    Audit, Exposures, FleetLoads, History, Limits, Listen, Log, Metrics, Receipts, Rollouts, Timeouts, Truth,
+    Audit, Exposures, FleetLoads, History, Ledger, Limits, Listen, Log, Metrics, Receipts, Rollouts, RouteToken,
+    Timeouts, Truth,
 };
 use crate::stamps::Stamps;
 
@@ -51,6 +52,10 @@ pub struct Config {
     pub exposures: Exposures,
     /// Receipts.
     pub receipts: Receipts,
+    /// The route token. None: none is given.
+    pub route_token: Option<RouteToken>,
+    /// The ledger of submissions. None: there is none.
+    pub ledger: Option<Ledger>,
     /// Logs.
     pub log: Log,
     /// The fleet's store. Always there in the file of a control plane, never in others.
@@ -90,6 +95,8 @@ impl Default for Config {
             audit: Audit::default(),
             exposures: Exposures::default(),
             receipts: Receipts::default(),
+            route_token: None,
+            ledger: None,
             log: Log::default(),
             store: None,
             control: None,

@@ -200,8 +200,8 @@ async fn metrics(gateway: &Arc<Gateway>) -> Answer {
     }
 }
 
-/// `?model=M` with `tenant=T`, or with `header=NAME:VALUE` for the trusted header; `version=V` as a request would name it. Of who asks: `user`, `device`,
-/// `plan`, `scope` and `header`, the last two as often as need be; `override=V` as an administrator would name it.
+/// `?model=M` with `tenant=T`, or with `header=NAME:VALUE` for the trusted header. Of who asks: `user`, `device`, `plan`, `scope` and `header`, the last two as
+/// often as need be. `version=V`, `override=V` and `route=TOKEN` as a request would name them.
 fn explain(gateway: &Gateway, query: &Query<'_>) -> Answer {
     let settings = gateway.tables.load().settings.clone();
     let headers = query.all("header").filter_map(|header| {
@@ -227,7 +227,7 @@ fn explain(gateway: &Gateway, query: &Query<'_>) -> Answer {
     };
     let (version, wants) = (query.get("version"), query.get("override"));
     let ask = Ask { tenant: &tenant, model: &model, version: version.as_deref(), submission: b"" };
-    let told = explanation(gateway, &ask, &who, wants.as_deref());
+    let told = explanation(gateway, &ask, &who, (wants.as_deref(), query.get("route").as_deref()));
     json_answer(StatusCode::OK, told.to_string())
 }
 

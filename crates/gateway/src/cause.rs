@@ -58,5 +58,6 @@ const fn plain(reason: Reason) -> usize {
         Reason::Override => 0,
         Reason::Explicit => 1,
         Reason::Pin | Reason::Experiment | Reason::Rule => 2,
+        Reason::Replay => 3,
     }
 }

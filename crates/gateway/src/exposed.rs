@@ -22,7 +22,7 @@ pub fn expose(gateway: &Gateway, resolution: &Resolution, asker: &Asker<'_>, id:
         tenant: resolution.route.tenant.clone(),
         model: resolution.route.model.clone(),
         version: resolution.route.version.clone(),
-        revision: resolution.revision.revision(),
+        revision: resolution.under,
         experiment: arm.experiment.clone(),
         bucket_version: arm.bucket_version,
         arm: arm.arm.clone(),

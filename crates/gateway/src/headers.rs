@@ -31,6 +31,10 @@ pub const REASON: HeaderName = HeaderName::from_static("x-holdfast-reason");
 pub const REPLICA: HeaderName = HeaderName::from_static("x-holdfast-replica");
 /// The request's id.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-holdfast-request-id");
+/// What the request was resolved to, signed; from a client, what its submission was resolved to before.
+pub const ROUTE: HeaderName = HeaderName::from_static("x-holdfast-route");
+/// How the resolution is not like others: `unledgered`.
+pub const RESOLUTION: HeaderName = HeaderName::from_static("x-holdfast-resolution");
 /// The failure kind.
 pub const ERROR: HeaderName = HeaderName::from_static("x-holdfast-error");
 /// The proved tenant, for the replica.

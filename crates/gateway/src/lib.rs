@@ -33,6 +33,7 @@ mod settings;
 mod shadow;
 mod stage;
 mod standing;
+mod submissions;
 mod table;
 mod trail;
 mod until;

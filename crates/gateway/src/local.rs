@@ -53,6 +53,7 @@ impl Local {
             store: None,
             company: None,
             on_disk: None,
+            submissions: None,
             workers,
             control: tasks,
         };

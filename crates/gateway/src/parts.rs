@@ -14,6 +14,7 @@ use crate::residency::{Company, Driver};
 use crate::server::Gateway;
 use crate::stage::blame::Blame;
 use crate::standing::Standing;
+use crate::submissions::Submissions;
 use crate::table::{StartError, Tables};
 
 /// See the module.
@@ -29,6 +30,8 @@ pub(crate) struct Parts {
     pub(crate) company: Option<Arc<Company>>,
     /// Receipts on disk, where that is asked for.
     pub(crate) on_disk: Option<Arc<Disk>>,
+    /// Route tokens and the ledger, where they are asked for.
+    pub(crate) submissions: Option<Arc<Submissions>>,
     /// One for each worker.
     pub(crate) workers: Vec<Tasks>,
     /// For everything that is not a request.
@@ -41,8 +44,20 @@ impl Parts {
     /// # Errors
     /// There is no table.
     pub(crate) fn gateway(self, first: &View) -> Result<(Arc<Gateway>, DrainHandle), StartError> {
-        let Self { frame, metrics, access, audit, exposures, standing, store, company, on_disk, workers, control } =
-            self;
+        let Self {
+            frame,
+            metrics,
+            access,
+            audit,
+            exposures,
+            standing,
+            store,
+            company,
+            on_disk,
+            submissions,
+            workers,
+            control,
+        } = self;
         let count = workers.len();
         let driver = Driver::new(workers, control, metrics.clone());
         if let Some(company) = company {
@@ -66,6 +81,7 @@ impl Parts {
             blame,
             store,
             attempts,
+            submissions,
         };
         Ok((Arc::new(gateway), drain_handle))
     }

@@ -27,6 +27,7 @@ use crate::receipts::{Disk, Receipts};
 use crate::residency::{Company, Driver};
 use crate::stage::blame::Blame;
 use crate::standing::Standing;
+use crate::submissions::Submissions;
 use crate::table::{StartError, Tables};
 use crate::worker::WorkerHandle;
 
@@ -56,6 +57,8 @@ pub struct Gateway {
     pub store: Option<StoreProbe>,
     /// Connections that addresses have opened.
     pub attempts: AddressAttempts,
+    /// Route tokens and the ledger of submissions, where there are any.
+    pub submissions: Option<Arc<Submissions>>,
 }
 
 /// How to run a gateway.
@@ -101,6 +104,9 @@ pub enum ServeError {
     /// A thread cannot be started.
     #[error("cannot start a worker: {0}")]
     Worker(std::io::Error),
+    /// The secrets of route tokens, or the ledger, cannot be used.
+    #[error("submissions cannot be kept: {0}")]
+    Submissions(String),
     /// There is no table.
     #[error(transparent)]
     Table(#[from] StartError),
@@ -150,6 +156,10 @@ pub async fn serve(
     let drain_time = config.timeouts.drain;
     let first = link.view.borrow().clone();
     let tasks = workers.iter().map(|w| w.tasks().clone()).collect();
+    let submissions = Submissions::open(&config, metrics.registry()).map_err(ServeError::Submissions)?;
+    if let Some(submissions) = &submissions {
+        submissions.run(&control);
+    }
     let parts = Parts {
         frame,
         metrics,
@@ -160,6 +170,7 @@ pub async fn serve(
         store,
         company,
         on_disk,
+        submissions,
         workers: tasks,
         control: control.clone(),
     };

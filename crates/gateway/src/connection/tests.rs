@@ -101,6 +101,7 @@ impl World {
             blame: Blame::default(),
             store: None,
             attempts: crate::limits::AddressAttempts::default(),
+            submissions: None,
         });
         Self {
             gateway,

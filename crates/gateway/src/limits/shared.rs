@@ -68,7 +68,8 @@ impl Link {
         let mut random = Random::new();
         let (me, within) = (random.next(), config.limits.store_within);
         let namespace = config.limits.store_namespace.to_string();
-        let store = Store::new(Options { url, namespace, within, gateways: config.limits.store_gateways, seed: me });
+        let gateways = config.limits.store_gateways;
+        let store = Store::new(Options { url, namespace, within, gateways, seed: me, keeps: "limits" });
         let store = store.inspect_err(|why| tracing::error!(%why, "the store of limits cannot be used")).ok()?;
         let (orders, waiting) = mpsc::channel(QUEUE);
         let retry = Duration::from_millis(400 + random.next() % 200);

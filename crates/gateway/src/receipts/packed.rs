@@ -112,8 +112,11 @@ impl Plain {
         let (outcome, journal) = (&receipt.outcome, &receipt.journal);
         let (facts, reason, revision) = receipt.resolved.as_ref()?;
         let [tried] = &journal.tried[..] else { return None };
-        let other =
-            !journal.waits.is_empty() || journal.asked.is_some() || journal.detail.is_some() || journal.cause.is_some();
+        let other = !journal.waits.is_empty()
+            || journal.asked.is_some()
+            || journal.detail.is_some()
+            || journal.cause.is_some()
+            || journal.submission.is_some();
         let asked = facts.members.get(usize::from(tried.member));
         if other || outcome.error.is_some() || outcome.attempts != 1 || asked != receipt.replica.as_ref() {
             return None;

@@ -15,6 +15,7 @@ use holdfast_types::{Failure, FailureKind, Mono, Revision};
 use super::accept::{Asked, ModelCall, accept, budget, method_name, query};
 use super::identify::{self, Who};
 use super::payload::{self, Payload};
+use super::submission::{self, Asking, Step};
 use super::{admit, dispatch, finish, resolve, send};
 use crate::asker::Asker;
 use crate::body::AnswerBody;
@@ -50,7 +51,11 @@ pub struct Early {
 enum Waits {
     Table(Revision, Duration),
     Keys(Arc<Issuer>, Duration),
+    Ledger(Box<Asking>),
 }
+
+/// What a request may wait for before it has its route: its token's keys, its table, the ledger. Each of them once.
+const EARLIES: usize = 3;
 
 /// How long a table is waited for at most: what a gateway whose push is broken needs to hear of it.
 const EARLY: Duration = Duration::from_secs(6);
@@ -156,21 +161,33 @@ fn insisted(fields: &HeaderMap) -> Result<Revision, Failure> {
 ///
 /// # Cancel safety
 /// Dropping the future settles the exchange.
-pub async fn enter_later(early: Box<Early>) -> Entered {
-    let Early { exchange, request, waits } = *early;
-    match waits {
-        Waits::Table(revision, most) => wait_for_table(exchange, request, (revision, most)).await,
-        Waits::Keys(issuer, most) => match wait_for_keys(exchange, request, &issuer, most).await {
-            // Now that it is known whose it is, it may insist on a table.
-            Entered::Early(early) => match *early {
-                Early { exchange, request, waits: Waits::Table(revision, most) } => {
-                    wait_for_table(exchange, request, (revision, most)).await
-                }
-                early => Entered::Early(Box::new(early)),
-            },
-            entered => entered,
-        },
+pub async fn enter_later(mut early: Box<Early>) -> Entered {
+    for _ in 0..EARLIES {
+        let Early { exchange, request, waits } = *early;
+        let entered = match waits {
+            Waits::Table(revision, most) => wait_for_table(exchange, request, (revision, most)).await,
+            Waits::Keys(issuer, most) => wait_for_keys(exchange, request, &issuer, most).await,
+            Waits::Ledger(asking) => wait_for_ledger(exchange, request, *asking).await,
+        };
+        match entered {
+            // Now that it is known whose it is, it may insist on a table, or be a submission that the ledger may know.
+            Entered::Early(next) => early = next,
+            entered => return entered,
+        }
     }
+    Entered::Early(early)
+}
+
+/// Asks the ledger what a submission was resolved to. After that it is known, or is not.
+async fn wait_for_ledger(mut exchange: Box<Exchange>, request: Request<Incoming>, asking: Asking) -> Entered {
+    let gateway = exchange.gateway().clone();
+    let begun = Clock::now();
+    exchange.note(|journal| journal.waits("ledger", begun));
+    let how = submission::settle(&gateway, &mut exchange, asking).await;
+    let now = Clock::now();
+    exchange.wait += now.since(begun);
+    exchange.note(|journal| journal.waited(now, how));
+    enter_now(exchange, request, false)
 }
 
 /// Waits until its token's keys have been fetched. It does so once: after that its key is known, or is not.
@@ -214,6 +231,10 @@ pub fn refused(early: Box<Early>) -> Response<AnswerBody> {
     let Early { exchange, waits, .. } = *early;
     match waits {
         Waits::Table(revision, _) => no_such_table(exchange, revision),
+        Waits::Ledger(_) => {
+            let why = "whether this submission was resolved before is not known yet";
+            finish::failed(exchange, &Failure::new(FailureKind::Overloaded, why))
+        }
         Waits::Keys(..) => {
             let why = "the keys of the token's issuer are being fetched";
             finish::failed(exchange, &Failure::new(FailureKind::IdentityStale, why))
@@ -275,9 +296,27 @@ fn enter_under(
         _ if gateway.lacks_table() => Err(no_table()),
         Err(failure) => Err(failure.clone()),
         Ok(who) => {
-            let submission = resolve::submission(&parts.headers, &exchange.id.text);
             let asker = Asker { who, fields: &parts.headers, settings };
-            resolve::resolve(gateway, table, &asker, &call, submission)
+            match &gateway.submissions {
+                None => {
+                    let submission = resolve::submission(&parts.headers, &exchange.id.text);
+                    resolve::resolve(gateway, table, &asker, &call, submission)
+                }
+                Some(all) => match submission::resolve(all, (gateway, table), &asker, &call, &mut exchange) {
+                    Ok(Step::Resolved(resolution)) => Ok(resolution),
+                    Ok(Step::Ask(asking)) => {
+                        // It is asked again in some milliseconds, and its token is not counted twice.
+                        exchange.subject = match who {
+                            Who::Proved(subject) => Some(subject.clone()),
+                            Who::Named(_) => None,
+                        };
+                        drop(call);
+                        let request = Request::from_parts(parts, body);
+                        return Entered::Early(Box::new(Early { exchange, request, waits: Waits::Ledger(asking) }));
+                    }
+                    Err(failure) => Err(failure),
+                },
+            }
         }
     };
     if let Ok(Who::Proved(subject)) = &who {
@@ -345,7 +384,13 @@ fn route(exchange: Box<Exchange>, settings: &Arc<Settings>, parts: Parts, body: 
 /// # Cancel safety
 /// Dropping the future, as hyper does when the client leaves, settles the exchange and ends the request at the replica.
 pub async fn serve(mut call: Box<Call>, worker: Arc<Worker>) -> Response<AnswerBody> {
-    match served(&mut call, &worker).await {
+    let served = served(&mut call, &worker).await;
+    if call.exchange.submission.is_some()
+        && let Err(failure) = Box::pin(submission::kept(&mut call.exchange)).await
+    {
+        return finish::failed(call.exchange, &failure);
+    }
+    match served {
         Ok(received) if call.exchange.shadow.is_some() => kept(*call, received),
         Ok(received) => finish::answer(call.exchange, received),
         Err(failure) => finish::failed(call.exchange, &failure),

@@ -13,3 +13,4 @@ pub mod reading;
 pub mod refusal;
 pub mod resolve;
 pub mod send;
+pub mod submission;

@@ -36,7 +36,8 @@ pub fn resolve(
         reason: decision.reason,
         cause: decision.cause.cloned(),
         by: decision.by,
-        revision: table.usage.enter(),
+        _revision: table.usage.enter(),
+        under: decision.revision,
         revision_stamp: table.stamp.clone(),
     })
 }

@@ -112,6 +112,7 @@ impl World {
             blame: Blame::default(),
             store: None,
             attempts: crate::limits::AddressAttempts::default(),
+            submissions: None,
             standing: crate::standing::Standing::local(),
         });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
