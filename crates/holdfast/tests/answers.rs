@@ -340,3 +340,20 @@ async fn a_cut_answer_to_http_10_ends_in_a_reset() {
     assert_eq!(ask(0).await, Err(std::io::ErrorKind::ConnectionReset));
     assert!(ask(1).await.unwrap().ends_with(br#""id":"x"}"#));
 }
+
+/// A status is no reason to pass the judgement of another version on. What a client can make a server repeat takes the version from nobody.
+#[tokio::test]
+async fn a_refusal_that_names_another_version_is_not_passed_on() {
+    let of = |version: &str| format!(r#"{{"model_name":"screen-1","model_version":"{version}","outputs":[]}}"#);
+    let bodies = [of("2"), of("1"), r#"{"error":"no such input"}"#.to_owned(), "no".to_owned()];
+    let scripts = bodies.map(|body| Script::with_headers(400, &[JSON], body.as_bytes()));
+    let (stub, gateway) = rig(scripts.into()).await;
+    let withheld = ask(&gateway, "evil", 0).await.unwrap().expect(502);
+    assert_eq!(withheld.header("x-holdfast-error"), "upstream_error", "{withheld:?}");
+    for number in 1..4 {
+        let refused = ask(&gateway, "evil", number).await.unwrap().expect(400);
+        assert_eq!(refused.header("x-holdfast-version"), "1");
+    }
+    let _ = gateway.infer("acme", INFER, &probe()).await.expect(200);
+    assert_eq!(stub.executions(), 5, "none of them is asked for again");
+}
