@@ -357,3 +357,22 @@ async fn a_refusal_that_names_another_version_is_not_passed_on() {
     let _ = gateway.infer("acme", INFER, &probe()).await.expect(200);
     assert_eq!(stub.executions(), 5, "none of them is asked for again");
 }
+
+/// One after the other, so that the first meets a kept connection and the others a new one.
+#[tokio::test]
+async fn what_one_tenant_makes_a_server_do_takes_the_replica_from_nobody() {
+    let odd = |status: u16| Script::with_headers(status, &[JSON], b"{}");
+    let (stub, gateway) = rig(vec![Script::close(), odd(302), odd(999), odd(500)]).await;
+    for number in [0, 0, 0, 1, 1, 2, 2, 3, 3] {
+        let answer = ask(&gateway, "evil", number).await.unwrap().expect(502);
+        assert_eq!(answer.header("x-holdfast-error"), "upstream_error");
+    }
+    let _ = gateway.infer("acme", INFER, &probe()).await.expect(200);
+    assert_eq!(stub.executions(), 10, "nothing is asked twice");
+    // What two tenants meet in a row is the replica's.
+    for tenant in ["evil", "third"] {
+        let _ = ask(&gateway, tenant, 3).await.unwrap().expect(502);
+    }
+    let shed = gateway.infer("acme", INFER, &probe()).await.expect(503);
+    assert_eq!(shed.header("x-holdfast-error"), "no_holder");
+}

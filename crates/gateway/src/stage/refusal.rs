@@ -93,7 +93,8 @@ impl One<'_> {
 
     fn refused_with(self, status: StatusCode, fields: HeaderMap, told: Told) -> Result<Attempt, Failure> {
         let is_inference = self.head.op == ModelOp::Infer;
-        let is_models_own = is_inference && status == StatusCode::INTERNAL_SERVER_ERROR;
+        // What an input can bring about: the model's failure, or a status that no inference has.
+        let is_models_own = is_inference && (status == StatusCode::INTERNAL_SERVER_ERROR || !status.is_server_error());
         let names_another = is_inference && self.names_another(&told.body);
         let told = Told { body: self.in_the_clients_words(told.body), ..told };
         match status.as_u16() {
@@ -137,7 +138,7 @@ impl One<'_> {
     }
 
     /// Whether what was met counts against the replica: not if one tenant alone meets it while the replica is well otherwise.
-    fn is_replicas_fault(&self, met: Met) -> bool {
+    pub(super) fn is_replicas_fault(&self, met: Met) -> bool {
         let Some(resolution) = &self.exchange.resolution else { return true };
         let replica = &self.in_flight.cell().replica;
         let is_shared = self.exchange.gateway().blame.met(met, replica.ix, &resolution.route.tenant);
