@@ -376,3 +376,16 @@ async fn what_one_tenant_makes_a_server_do_takes_the_replica_from_nobody() {
     let shed = gateway.infer("acme", INFER, &probe()).await.expect(503);
     assert_eq!(shed.header("x-holdfast-error"), "no_holder");
 }
+
+#[tokio::test]
+async fn interim_answers_without_an_end_are_cut_off() {
+    let json = r#"{"model_name":"screen-1","model_version":"1","outputs":[]}"#;
+    let end =
+        format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{json}", json.len());
+    let after = |count: usize| Script::raw(format!("{}{end}", "HTTP/1.1 100 Continue\r\n\r\n".repeat(count)));
+    let (_stub, gateway) = rig(vec![after(1_000), after(100_000)]).await;
+    let _ = ask(&gateway, "evil", 0).await.unwrap().expect(200);
+    let cut = ask(&gateway, "evil", 1).await.unwrap().expect(502);
+    assert_eq!(cut.header("x-holdfast-error"), "upstream_error");
+    let _ = gateway.infer("acme", INFER, &probe()).await.expect(200);
+}

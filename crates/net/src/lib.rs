@@ -12,6 +12,7 @@ mod fetch;
 mod guard;
 mod keep;
 mod listener;
+mod patience;
 mod resolve;
 mod serve;
 mod tasks;
