@@ -173,7 +173,7 @@ impl Scanner {
                 }
                 State::Skip => {
                     if self.skip_value(chunk, from) {
-                        self.state = State::After;
+                        self.after_value(chunk, from);
                     }
                     continue;
                 }
@@ -225,6 +225,17 @@ impl Scanner {
         };
     }
 
+    /// Goes on to the next key at once where it stands as it nearly always does.
+    fn after_value(&mut self, chunk: &[u8], from: &mut usize) {
+        self.state = State::After;
+        if took(chunk, from, b',') {
+            self.state = State::ExpectKey;
+            if took(chunk, from, b'"') {
+                self.begin_string(State::Key);
+            }
+        }
+    }
+
     fn begin_string(&mut self, state: State) {
         self.raw.clear();
         (self.overlong, self.escaped) = (false, false);
@@ -234,7 +245,7 @@ impl Scanner {
     fn read_key(&mut self, chunk: &[u8], from: &mut usize) {
         let keys = self.keys;
         if let Some(whole) = self.whole_string(chunk, from) {
-            if whole.iter().any(u8::is_ascii_control) {
+            if has_control(whole) {
                 return self.state = State::Foreign;
             }
             // Nearly always it is written as it should be, or is another key.
@@ -248,7 +259,7 @@ impl Scanner {
             };
         } else if self.take_string(chunk, from, MAX_KEY) {
             self.watched = match unescape(&self.raw) {
-                _ if self.raw.iter().any(u8::is_ascii_control) => return self.state = State::Foreign,
+                _ if has_control(&self.raw) => return self.state = State::Foreign,
                 _ if self.overlong => None,
                 Some(key) => keys.iter().position(|k| reads_as(&key, k)),
                 None => return self.state = State::Foreign,
@@ -256,7 +267,8 @@ impl Scanner {
         } else {
             return;
         }
-        self.state = State::Colon;
+        // As it is nearly always written.
+        self.state = if took(chunk, from, b':') { State::Before } else { State::Colon };
     }
 
     fn before<'c>(&mut self, chunk: &'c [u8], from: &mut usize) -> Option<Event<'c>> {
@@ -288,10 +300,11 @@ impl Scanner {
         } else {
             return None;
         };
-        self.state = State::After;
+        let at = *from;
+        self.after_value(chunk, from);
         Some(Event::ValueEnd {
             key: self.watched.unwrap_or_default(),
-            at: *from,
+            at,
             value: text.map_or(Value::Other, Value::Text),
         })
     }
@@ -307,9 +320,10 @@ impl Scanner {
         if !ended {
             return None;
         }
-        self.state = State::After;
+        let at = *from;
         let value = if self.raw == b"null" { Value::Null } else { Value::Other };
-        Some(Event::ValueEnd { key: self.watched.unwrap_or_default(), at: *from, value })
+        self.after_value(chunk, from);
+        Some(Event::ValueEnd { key: self.watched.unwrap_or_default(), at, value })
     }
 
     /// The rest of a string that lies in this chunk from its first byte to its closing quote, and has no escapes. Passes the quote.
@@ -399,6 +413,19 @@ impl Scanner {
         (self.depth, self.objects) = (depth, objects);
         ended
     }
+}
+
+/// Passes this byte, if it is the next.
+#[inline]
+fn took(chunk: &[u8], from: &mut usize, byte: u8) -> bool {
+    let is_next = chunk.get(*from) == Some(&byte);
+    *from += usize::from(is_next);
+    is_next
+}
+
+/// Whether a text has a control character, which no string of JSON has. Without an early end, so that it takes many bytes at a time.
+fn has_control(text: &[u8]) -> bool {
+    text.iter().fold(false, |seen, byte| seen | (*byte < 0x20))
 }
 
 /// The next byte that is no white space, if it is there.
