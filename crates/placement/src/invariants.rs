@@ -176,14 +176,15 @@ impl Witness {
         }
     }
 
-    /// A load over its time has ended when a poll that began later shows the version; one that was answered, when it is not listed.
+    /// A load over its time has ended when a poll that began later shows the version; one that was answered, when it is not listed. What is listed as being
+    /// loaded is, whatever else the poll says of it.
     fn observed(&mut self, (replica, started): (ReplicaIx, Mono), held: &[VersionIx], loading: &[VersionIx]) {
         self.loads.iter_mut().filter(|l| l.pair.0 == replica).for_each(|l| l.listed |= loading.contains(&l.pair.1));
         self.loads.retain(|l| match l.heard {
             _ if l.pair.0 != replica => true,
             Heard::Answer => {
                 let (is_held, listed) = (held.contains(&l.pair.1), loading.contains(&l.pair.1));
-                l.deadline > started || !(is_held || (l.listed && !listed))
+                l.deadline > started || listed || !(is_held || l.listed)
             }
             Heard::Index => true,
             Heard::IndexSince(at) => at > started || loading.contains(&l.pair.1),
