@@ -14,7 +14,7 @@ mod exposures;
 mod family;
 mod gateway;
 mod histogram;
-mod lines;
+pub mod lines;
 mod log;
 mod metric;
 mod outcome;

@@ -61,46 +61,61 @@ impl Lines {
     }
 
     fn begin(&mut self) -> io::Result<()> {
-        use std::os::unix::fs::OpenOptionsExt;
         fs::create_dir_all(&self.options.folder)?;
         let last = numbered(&self.options.folder)?.last().map_or(0, |(number, _)| *number);
         let number = last.max(self.number) + 1;
-        let path = self.options.folder.join(format!("{number:010}{SUFFIX}"));
-        // They tell who asked for what.
-        self.file = Some(OpenOptions::new().create_new(true).append(true).mode(0o600).open(path)?);
+        self.file = Some(create(&self.options.folder, number)?);
         (self.number, self.size) = (number, 0);
         self.tend();
         Ok(())
     }
 
-    /// Removes the oldest files while there are too many bytes, and all that are too old; never the newest.
+    /// Removes what is too much or too old; never the newest.
     pub(crate) fn tend(&self) {
-        let Ok(files) = numbered(&self.options.folder) else { return };
-        let facts = files.into_iter().filter(|(number, _)| *number < self.number).filter_map(|(_, path)| {
-            let metadata = path.metadata().ok()?;
-            let written = metadata.modified().ok()?.duration_since(UNIX_EPOCH).unwrap_or_default();
-            Some((path, metadata.len(), written))
-        });
-        let facts: Vec<_> = facts.collect();
         // The newest file has its part.
-        let mut room = self.options.max_total_size.saturating_sub(self.options.max_file_size);
-        let now = Duration::from_millis(Clock::wall_millis());
-        for (path, size, written) in facts.into_iter().rev() {
-            let is_old = now.saturating_sub(written) > self.options.retention;
-            match room.checked_sub(size).filter(|_| !is_old) {
-                Some(left) => room = left,
-                None => {
-                    // All that are older are too many as well.
-                    room = 0;
-                    let _ = fs::remove_file(&path);
-                }
+        let room = self.options.max_total_size.saturating_sub(self.options.max_file_size);
+        tend(&self.options.folder, self.number, room, self.options.retention);
+    }
+}
+
+/// Removes the oldest files before the one of this number while they have more bytes than `room`, and all of them that are older than `retention`.
+pub fn tend(folder: &Path, newest: u64, mut room: u64, retention: Duration) {
+    let Ok(files) = numbered(folder) else { return };
+    let facts = files.into_iter().filter(|(number, _)| *number < newest).filter_map(|(_, path)| {
+        let metadata = path.metadata().ok()?;
+        let written = metadata.modified().ok()?.duration_since(UNIX_EPOCH).unwrap_or_default();
+        Some((path, metadata.len(), written))
+    });
+    let facts: Vec<_> = facts.collect();
+    let now = Duration::from_millis(Clock::wall_millis());
+    for (path, size, written) in facts.into_iter().rev() {
+        let is_old = now.saturating_sub(written) > retention;
+        match room.checked_sub(size).filter(|_| !is_old) {
+            Some(left) => room = left,
+            None => {
+                // All that are older are too many as well.
+                room = 0;
+                let _ = fs::remove_file(&path);
             }
         }
     }
 }
 
+/// A new file of this number, which nobody else may read: lines tell who asked for what.
+///
+/// # Errors
+/// What the operating system says; also if it is there.
+pub fn create(folder: &Path, number: u64) -> io::Result<File> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let path = folder.join(format!("{number:010}{SUFFIX}"));
+    OpenOptions::new().create_new(true).append(true).mode(0o600).open(path)
+}
+
 /// The files of the folder with their numbers, oldest first.
-pub(crate) fn numbered(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
+///
+/// # Errors
+/// The folder cannot be read.
+pub fn numbered(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();

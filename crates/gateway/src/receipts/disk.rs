@@ -5,16 +5,17 @@
 //! The oldest files go when all are too large together, or too old. Who asks looks through the files, newest first: that is seldom, so there is no index
 //! that every request would have to keep.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use memchr::memmem;
 use parking_lot::Mutex;
 use serde_json::Value;
 
+use holdfast_telemetry::lines::{create, numbered, tend};
 use holdfast_telemetry::{Clock, Counter, Wall};
 
 use super::packed::Packed;
@@ -28,7 +29,6 @@ const TEND: Duration = Duration::from_secs(60);
 const FILES: u64 = 8;
 /// A line that is longer is not read.
 const LONGEST: usize = 1 << 20;
-const SUFFIX: &str = ".jsonl";
 
 /// Where receipts are kept, and how many.
 #[derive(Clone, Debug)]
@@ -123,20 +123,6 @@ fn look(path: &Path, id: &str, finder: &memmem::Finder<'_>) -> Option<Value> {
     }
 }
 
-/// The files of the folder with their numbers, oldest first.
-fn numbered(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
-        let name = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_suffix(SUFFIX));
-        if let Some(number) = name.and_then(|name| name.parse().ok()) {
-            files.push((number, path));
-        }
-    }
-    files.sort_unstable();
-    Ok(files)
-}
-
 struct Writer {
     options: DiskOptions,
     lost: Counter,
@@ -155,7 +141,7 @@ struct Writer {
 impl Writer {
     fn begin(options: DiskOptions, lost: Counter) -> io::Result<Self> {
         let number = numbered(&options.folder)?.last().map_or(1, |(number, _)| number + 1);
-        let file = Some(create(&options.folder, number)?);
+        let file = Some(buffered(create(&options.folder, number)?));
         let writer = Self { options, lost, number, file, size: 0, flushed: 0, waiting: 0, failing: false };
         writer.tend();
         Ok(writer)
@@ -201,7 +187,7 @@ impl Writer {
             self.file = None;
         }
         if self.file.is_none() {
-            self.file = Some(create(&self.options.folder, self.number + 1)?);
+            self.file = Some(buffered(create(&self.options.folder, self.number + 1)?));
             (self.number, self.size, self.flushed) = (self.number + 1, 0, 0);
             self.tend();
         }
@@ -234,38 +220,11 @@ impl Writer {
         self.file = file.filter(|file| file.set_len(self.flushed).is_ok()).map(buffered);
     }
 
-    /// Removes the oldest files while there are too many bytes, and all that are too old; never the newest.
     fn tend(&self) {
-        let Ok(files) = numbered(&self.options.folder) else { return };
-        let facts = files.into_iter().filter(|(number, _)| *number < self.number).filter_map(|(_, path)| {
-            let metadata = path.metadata().ok()?;
-            let written = metadata.modified().ok()?.duration_since(UNIX_EPOCH).unwrap_or_default();
-            Some((path, metadata.len(), written))
-        });
-        let facts: Vec<_> = facts.collect();
         // The newest file has its part.
-        let mut room = self.options.max_size - self.options.max_size / FILES;
-        let now = Duration::from_millis(Clock::wall_millis());
-        for (path, size, written) in facts.into_iter().rev() {
-            let is_old = now.saturating_sub(written) > self.options.retention;
-            match room.checked_sub(size).filter(|_| !is_old) {
-                Some(left) => room = left,
-                None => {
-                    // All that are older are too many as well.
-                    room = 0;
-                    let _ = fs::remove_file(&path);
-                }
-            }
-        }
+        let room = self.options.max_size - self.options.max_size / FILES;
+        tend(&self.options.folder, self.number, room, self.options.retention);
     }
-}
-
-fn create(folder: &Path, number: u64) -> io::Result<BufWriter<File>> {
-    use std::os::unix::fs::OpenOptionsExt;
-    let path = folder.join(format!("{number:010}{SUFFIX}"));
-    // Receipts tell who asked for what.
-    let file = OpenOptions::new().create_new(true).append(true).mode(0o600).open(path)?;
-    Ok(buffered(file))
 }
 
 fn buffered(file: File) -> BufWriter<File> {

@@ -57,7 +57,6 @@ async fn a_client_that_opens_no_window_loses_its_connection_and_one_that_reads_k
         while !ended.is_finished() {
             let served = send(&reads, request(Method::POST, INFER, "acme"), BODY).await.unwrap();
             assert_eq!(served.status, 200, "on a connection that is used");
-            tokio::time::sleep(Duration::from_millis(20)).await;
         }
     });
     ended.await.expect("the connection ends");
