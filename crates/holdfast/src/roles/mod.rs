@@ -35,7 +35,7 @@ pub use control::Control;
 pub use entrance::{entrance, renew};
 use follow::Elsewhere;
 pub use port::listen;
-pub use proofs::check;
+pub use proofs::{check, postgres};
 pub use reload::Reload;
 pub use seat::Leaving;
 
