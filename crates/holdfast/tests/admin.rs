@@ -343,3 +343,42 @@ async fn half_sent_heads_do_not_shut_the_admin_port() {
     }
     assert_eq!(ended, all);
 }
+
+/// Streams of events keep their connections: they may not be all that an address has.
+#[tokio::test]
+async fn streams_of_events_leave_connections_for_requests() {
+    let repository = repository(&["screen"], &["1", "2"]);
+    let server = model_server(&repository, "r1", &[]).await;
+    let pool = one_pool(&[&server], &["1", "2"]);
+    let holdfast = Holdfast::start(binary(), &format!("truth: store\n{pool}tenants:\n{}", tenant("acme", "1"))).await;
+    assert_eq!(served(&holdfast, "acme", INFER).await, "1");
+    let set = holdfast.cli(&["pin", "set", "acme", "screen", "2", "--wait"]).await;
+    assert_eq!(set.status.code(), Some(0), "{}", err(&set));
+    let rollouts = holdfast.admin_get("/v1/rollouts").await;
+    let id = rollouts["items"][0]["rollout"].as_u64().expect("its number");
+    let mut streams = Vec::new();
+    let mut statuses = Vec::new();
+    for _ in 0..70 {
+        let Ok(mut client) = RawClient::try_connect(holdfast.admin.addr()).await else { continue };
+        client.write(format!("GET /v1/rollouts/{id}/events HTTP/1.1\r\nhost: {}\r\n\r\n", holdfast.admin.addr())).await;
+        // The body of a stream has no end: only its head is read.
+        statuses.push(client.answer("HEAD").await.map_or(0, |answer| answer.status));
+        streams.push(client);
+    }
+    assert_eq!(statuses.iter().filter(|s| **s == 200).count(), 16, "{statuses:?}");
+    assert_eq!(statuses.iter().filter(|s| **s == 429).count(), 54, "{statuses:?}");
+    for path in ["/readyz", "/metrics", "/v1/table", "/v1/pins"] {
+        let asked = Client::new(holdfast.admin.addr()).get(path, &[]).await;
+        assert_eq!(asked.status, 200, "{path}");
+    }
+    let refused = Client::new(holdfast.admin.addr()).get(&format!("/v1/rollouts/{id}/events"), &[]).await;
+    assert_eq!((refused.status.as_u16(), refused.header("content-type")), (429, "application/problem+json"));
+    assert_eq!((refused.header("retry-after"), &refused.json()["code"]), ("1", &"too_many_streams".into()));
+    drop(streams);
+    eventually("a place for a stream", Duration::from_secs(30), async || {
+        let mut client = RawClient::connect(holdfast.admin.addr()).await;
+        client.write(format!("GET /v1/rollouts/{id}/events HTTP/1.1\r\nhost: {}\r\n\r\n", holdfast.admin.addr())).await;
+        client.answer("HEAD").await.is_ok_and(|answer| answer.status == 200).then_some(())
+    })
+    .await;
+}

@@ -18,6 +18,7 @@ use holdfast_placement::health::{Health, HealthConfig, HealthEvent, Transition};
 use holdfast_placement::residency::{ReplicaIx, ServerIx};
 use holdfast_types::{ModelName, Mono, PoolName, ReplicaName, Version, Weight};
 
+use super::echo::Echo;
 use crate::upstream_body::UpstreamBody;
 
 /// The most names of strangers that are told.
@@ -45,6 +46,8 @@ pub struct Replica {
     pub probe: Fetch,
     /// Asks for a poll at once.
     pub refresh: Notify,
+    /// Whether its answers give the ids of requests back.
+    pub echo: Echo,
     connector: Arc<Connector>,
     workers: Box<[Arc<ReplicaPool<UpstreamBody>>]>,
     worker_tasks: Box<[Tasks]>,
@@ -102,6 +105,7 @@ impl Replica {
             probe: Fetch::new(control_connector.clone(), &authority, control.clone()).kept(),
             fetch: Fetch::new(control_connector, &authority, control.clone()),
             refresh: Notify::new(),
+            echo: Echo::default(),
             workers: workers.iter().map(|tasks| ReplicaPool::new(connector.clone(), most, tasks.clone())).collect(),
             worker_tasks: workers.into(),
             connector,
