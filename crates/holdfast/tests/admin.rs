@@ -93,6 +93,11 @@ fn what_needs_no_gateway_works_without_one() {
     for command in ["serve", "check", "schema", "explain", "replica", "table", "pin", "demo", "model-server"] {
         assert!(out(&help).contains(command), "{command}");
     }
+    assert!(out(&help).contains("pin list --admin http://") && out(&help).contains("HOLDFAST_ADMIN"), "{}", out(&help));
+    for group in ["pin", "table", "rollout", "node", "replica", "key", "experiment", "limits"] {
+        let help = out(&run(&[group, "--help"]));
+        assert!(help.contains("--admin URL behind its other words"), "{group}: {help}");
+    }
     assert!(out(&run(&["--version"])).starts_with("holdfast "));
     let help = run(&["model-server", "--help"]);
     for key in ["stream_chunks", "wrong_weights_rate", "limit=", "/control/stats"] {
@@ -143,8 +148,19 @@ async fn explain_says_what_a_request_would_get_and_why() {
     let plain = holdfast.cli(&["explain", "--tenant", "acme", "--model", "screen"]).await;
     let plain = out(&plain);
     assert!(plain.contains("SUBSET") && plain.contains("would be sent to r1"), "{plain}");
-    let hostile = holdfast.cli_json(&["explain", "--tenant", "a&tenant=acme", "--model", "s%00\n/"]).await;
-    assert!(hostile["error"].is_string(), "{hostile}");
+    // What is no id names nobody, and is not repeated.
+    for (tenant, model) in
+        [("a&tenant=acme", "screen"), ("acme", "s%00\n/"), ("a%00", "screen"), ("", "screen"), ("acme", "")]
+    {
+        let refused = holdfast.cli(&["explain", "--tenant", tenant, "--model", model]).await;
+        assert!(refused.status.code() == Some(1) && err(&refused).contains("is no id"), "{}", err(&refused));
+    }
+    for query in
+        ["tenant=acme%00&model=screen", "tenant=acme&model=a%00", "tenant=%0a&model=screen", "tenant=-a&model=screen"]
+    {
+        let refused = holdfast.admin.get(&format!("/v1/explain?{query}"), &[]).await;
+        assert_eq!((refused.status.as_u16(), refused.json()["status"].as_u64()), (400, Some(400)), "{query}");
+    }
     let nobody = holdfast.cli(&["explain", "--model", "screen"]).await;
     assert_eq!(nobody.status.code(), Some(2), "neither a tenant nor its header");
     assert!(err(&nobody).contains("give --tenant or --header") && nobody.stdout.is_empty(), "{}", err(&nobody));

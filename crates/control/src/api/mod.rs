@@ -174,7 +174,7 @@ impl Api {
             Op::Rollout => self.rollout(&input).await,
             Op::Events => self.events(&input).await,
             Op::Steer(what) => self.steer(what, &input).await,
-            Op::Nodes => Ok(self.nodes()),
+            Op::Nodes => self.nodes(),
         }
     }
 }

@@ -40,11 +40,13 @@ pub struct More {
     pub control: fn(&mut Value),
     /// Whether gateways reach one another.
     pub peers: bool,
+    /// How long a silent gateway is waited for.
+    pub lease: &'static str,
 }
 
 impl Default for More {
     fn default() -> Self {
-        Self { servers: 2, versions: VERSIONS, flags: &[], control: |_| (), peers: true }
+        Self { servers: 2, versions: VERSIONS, flags: &[], control: |_| (), peers: true, lease: "2s" }
     }
 }
 
@@ -161,7 +163,8 @@ impl Roles {
         let port = self.ways.get(self.controls.len()).map_or(self.postgres.port(), Cut::port);
         let url = format!("postgresql://holdfast@127.0.0.1:{port}/postgres");
         content["store"] = json!({"postgres": url, "password_file": password});
-        content["control"] = json!({"listen": format!("127.0.0.1:{links}"), "secret_file": secret, "lease": "2s"});
+        content["control"] =
+            json!({"listen": format!("127.0.0.1:{links}"), "secret_file": secret, "lease": self.more.lease});
         if let Some(secure) = &self.secure {
             let (certificates, key) = secure.servers.server(&["127.0.0.1"]).files(dir.path(), "own");
             let gateways = secure.gateways.file(dir.join("gateways.pem"));
