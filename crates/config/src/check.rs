@@ -197,7 +197,9 @@ fn check_limits(checker: &mut Checker<'_, '_>, file: &File) {
 
 /// Limits of users that nobody's requests come under.
 fn check_users(checker: &mut Checker<'_, '_>, auth: Option<&Auth>, plans: &[Plan], tenants: &[Tenant]) {
-    if auth.is_none_or(|auth| auth.trusted_user_header.is_some() || !auth.jwt.is_empty() || auth.keys) {
+    if auth.is_none_or(|auth| {
+        auth.trusted_user_header.is_some() || !auth.jwt.is_empty() || auth.keys || !auth.certificates.is_empty()
+    }) {
         return;
     }
     let says = |limits: &PlanLimits| {

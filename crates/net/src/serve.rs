@@ -14,7 +14,6 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::Service;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
-use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use holdfast_codec::framing::{HeadLimits, Monitor, Phase};
@@ -23,6 +22,7 @@ use crate::conn::ConnState;
 use crate::drain::Drain;
 use crate::guard::{Guarded, Refusal};
 use crate::keep::keep;
+use crate::tls::Secured;
 use crate::watched::Watched;
 
 /// Bounds and times of a listener's connections.
@@ -57,7 +57,7 @@ const H2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// # Cancel safety
 /// Dropping the future closes the connection and drops the requests in flight on it.
 pub async fn serve<S, B>(
-    mut stream: TcpStream,
+    mut stream: Secured,
     options: Arc<ServeOptions>,
     drain: Drain,
     state: Arc<ConnState>,
@@ -79,7 +79,7 @@ pub async fn serve<S, B>(
 /// Reads until it is clear which protocol this is. None if the client left first, or took too long.
 ///
 /// The first byte begins a head, of whatever protocol, and the time for a head runs from there on.
-async fn sniff(stream: &mut TcpStream, options: &ServeOptions, state: &ConnState) -> Option<(BytesMut, bool)> {
+async fn sniff(stream: &mut Secured, options: &ServeOptions, state: &ConnState) -> Option<(BytesMut, bool)> {
     let mut first = BytesMut::with_capacity(1024);
     let silent = Instant::now() + options.idle.min(options.head);
     loop {
@@ -101,7 +101,7 @@ async fn sniff(stream: &mut TcpStream, options: &ServeOptions, state: &ConnState
 }
 
 async fn serve_h1<S, B>(
-    stream: TcpStream,
+    stream: Secured,
     first: BytesMut,
     options: Arc<ServeOptions>,
     drain: Drain,
@@ -125,7 +125,7 @@ async fn serve_h1<S, B>(
 }
 
 async fn serve_h2<S, B>(
-    stream: TcpStream,
+    stream: Secured,
     first: BytesMut,
     options: Arc<ServeOptions>,
     drain: Drain,
@@ -152,7 +152,7 @@ async fn serve_h2<S, B>(
 /// A stream some of whose bytes have been read already.
 struct Prefixed {
     first: BytesMut,
-    stream: TcpStream,
+    stream: Secured,
     state: Arc<ConnState>,
 }
 

@@ -32,10 +32,10 @@ pub use admin::{access, resources};
 pub use board::Board;
 pub use both::{Both, store, store_file, stored};
 pub use control::Control;
-pub use entrance::{entrance, renew};
+pub use entrance::{ADMIN, DATA, data_entrance, entrance, renew};
 use follow::Elsewhere;
 pub use port::listen;
-pub use proofs::check;
+pub use proofs::{check, postgres};
 pub use reload::Reload;
 pub use seat::Leaving;
 
