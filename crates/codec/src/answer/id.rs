@@ -13,7 +13,7 @@ const WRITTEN: &[u8] = b"\"id\"";
 
 /// The `id` that an answer names. Room for a UUID as text without an allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AnswerId(SmallVec<[u8; 40]>);
+pub struct AnswerId(SmallVec<[u8; 36]>);
 
 /// What an answer's `id` is to its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,9 +37,23 @@ impl AnswerId {
 
     /// Compares it with the request, given whole.
     ///
-    /// A request that has no `id` costs one search for the word. One with several is nobody's to read: any of them will do.
+    /// A request that begins with its `id` costs one look, one that has none a search for the word. One with several is nobody's to read: any of them
+    /// will do.
     #[must_use]
     pub fn compare(&self, request: &[u8]) -> Compared {
+        match self.glance(request) {
+            Compared::Same => Compared::Same,
+            _ => self.read(request),
+        }
+    }
+
+    /// The same by one look at the beginning. What is not there is not known.
+    #[must_use]
+    pub fn glance(&self, request: &[u8]) -> Compared {
+        self.begins(request).map_or(Compared::Unknown, |()| Compared::Same)
+    }
+
+    fn read(&self, request: &[u8]) -> Compared {
         if memmem::find(request, WRITTEN).is_none() {
             return Compared::Unknown;
         }
@@ -60,6 +74,18 @@ impl AnswerId {
         }
         // What is no JSON object has no member.
         if is_told && !scanner.is_foreign() { Compared::Other } else { Compared::Unknown }
+    }
+}
+
+impl AnswerId {
+    /// Whether the request's first member is this `id`, written without an escape: where most clients have it.
+    fn begins(&self, request: &[u8]) -> Option<()> {
+        let mut rest = request;
+        for part in [b"{".as_slice(), WRITTEN, b":", b"\""] {
+            rest = rest.trim_ascii_start().strip_prefix(part)?;
+        }
+        let is_plain = memchr::memchr2(b'"', b'\\', &self.0).is_none();
+        (is_plain && rest.strip_prefix(self.0.as_slice())?.starts_with(b"\"")).then_some(())
     }
 }
 
@@ -85,6 +111,7 @@ mod tests {
             r#"{"inputs":[{"id":"b"}], "id" : "a"}"#,
             r#"{"id":"\u0061"}"#,
             r#"{"id":null,"id":"a"}"#,
+            " { \"id\" :\n\"a\" }",
         ] {
             assert_eq!(id("a").compare(request.as_bytes()), Compared::Same, "{request}");
             assert_eq!(id("b").compare(request.as_bytes()), Compared::Other, "{request}");
@@ -109,6 +136,19 @@ mod tests {
             &long,
         ] {
             assert_eq!(id("a").compare(request.as_bytes()), Compared::Unknown, "{request}");
+        }
+    }
+
+    #[test]
+    fn an_id_that_only_begins_so_or_is_written_otherwise_is_read_in_full() {
+        for (answer, request, compared) in [
+            ("a", r#"{"id":"ab"}"#, Compared::Other),
+            ("ab", r#"{"id":"a"}"#, Compared::Other),
+            ("a\"", r#"{"id":"a\""}"#, Compared::Same),
+            ("a\\", r#"{"id":"a\\"}"#, Compared::Same),
+            ("a\\", r#"{"id":"a\","x":"b"}"#, Compared::Unknown),
+        ] {
+            assert_eq!(id(answer).compare(request.as_bytes()), compared, "{answer} {request}");
         }
     }
 

@@ -10,9 +10,18 @@ use holdfast_codec::answer::Compared;
 /// So many answers in a row with other ids are another server, one that gives none back, and no longer answers to other requests.
 const ROW: u8 = 8;
 
-/// How many more answers with another id are refused. Zero: it has given none back.
+/// After so many answers with ids that were not sent, a server that has given none back is taken for one that makes them up, and requests are not read to
+/// their ends for it any more. One look at each goes on.
+const MADE_UP: u8 = 64;
+
+/// See the module.
 #[derive(Debug, Default)]
-pub struct Echo(AtomicU8);
+pub struct Echo {
+    /// How many more answers with another id are refused. Zero: it has given none back.
+    left: AtomicU8,
+    /// Answers with ids that were not sent, while it has given none back.
+    made_up: AtomicU8,
+}
 
 impl Echo {
     /// Takes note of an answer. True: it is the answer to another request.
@@ -20,14 +29,26 @@ impl Echo {
         match compared {
             Compared::Same => {
                 // Nearly always it is so already, and nothing is written.
-                if self.0.load(Relaxed) != ROW {
-                    self.0.store(ROW, Relaxed);
+                if self.left.load(Relaxed) != ROW {
+                    self.left.store(ROW, Relaxed);
+                    self.made_up.store(0, Relaxed);
                 }
                 false
             }
-            Compared::Other => self.0.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok(),
+            Compared::Other => {
+                let is_refused = self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok();
+                if !is_refused {
+                    let _ = self.made_up.fetch_update(Relaxed, Relaxed, |count| count.checked_add(1));
+                }
+                is_refused
+            }
             Compared::Unknown => false,
         }
+    }
+
+    /// Whether a request is to be read to its end for the id in its answer.
+    pub fn is_worth_reading(&self) -> bool {
+        self.left.load(Relaxed) > 0 || self.made_up.load(Relaxed) < MADE_UP
     }
 }
 
@@ -45,5 +66,15 @@ mod tests {
         let refused = (0..20).filter(|_| echo.takes(Compared::Other)).count();
         assert_eq!(refused, usize::from(ROW), "a row without one of its own is another server's");
         assert!(!echo.takes(Compared::Same) && echo.takes(Compared::Other));
+    }
+
+    #[test]
+    fn requests_are_not_read_for_who_makes_ids_up_until_it_gives_one_back() {
+        let echo = Echo::default();
+        for answer in 0..MADE_UP {
+            assert!(echo.is_worth_reading() && !echo.takes(Compared::Other), "answer {answer}");
+        }
+        assert!(!echo.is_worth_reading() && !echo.takes(Compared::Unknown));
+        assert!(!echo.takes(Compared::Same) && echo.is_worth_reading() && echo.takes(Compared::Other));
     }
 }

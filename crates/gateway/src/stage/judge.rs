@@ -84,7 +84,8 @@ impl One<'_> {
     /// Whether it names another request than was sent, and the replica is one that gives ids back.
     fn is_anothers(&self, held: &Holding, sent: &Payload) -> bool {
         let Some(id) = held.reading.id() else { return false };
-        self.in_flight.cell().replica.echo.takes(sent.compare(id))
+        let echo = &self.in_flight.cell().replica.echo;
+        echo.takes(sent.compare(id, echo.is_worth_reading()))
     }
 
     /// The answer to another request, one that the server should have given before on this connection. What else comes over it is in doubt as well, so the

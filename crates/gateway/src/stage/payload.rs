@@ -80,10 +80,12 @@ impl Payload {
         }
     }
 
-    /// What an answer's `id` is to this request. Of a body that streams through nothing is kept to compare it with.
-    pub fn compare(&self, id: &AnswerId) -> Compared {
+    /// What an answer's `id` is to this request, which is read to its end for it or only looked at. Of a body that streams through nothing is kept to
+    /// compare it with.
+    pub fn compare(&self, id: &AnswerId, in_full: bool) -> Compared {
         match self {
-            Self::Whole(bytes) => id.compare(bytes),
+            Self::Whole(bytes) if in_full => id.compare(bytes),
+            Self::Whole(bytes) => id.glance(bytes),
             Self::Stream(..) => Compared::Unknown,
         }
     }
