@@ -17,6 +17,7 @@ mod events;
 mod fleet;
 mod history;
 mod openapi;
+mod own_tokens;
 mod problem;
 mod render;
 mod request;
@@ -69,6 +70,7 @@ const STREAMS: usize = 64;
 pub struct Api {
     desk: Arc<Desk>,
     fleet: Arc<dyn Fleet>,
+    own_tokens: Option<Arc<crate::tokens::Tokens>>,
     streams: Arc<Semaphore>,
     states: Semaphore,
     /// Changes follow one another.
@@ -92,7 +94,13 @@ impl Api {
     #[must_use]
     pub fn new(desk: Arc<Desk>, fleet: Arc<dyn Fleet>) -> Self {
         let (streams, states, turns) = (Arc::new(Semaphore::new(STREAMS)), Semaphore::new(STATES), Semaphore::new(1));
-        Self { desk, fleet, streams, states, turns }
+        Self { desk, fleet, own_tokens: None, streams, states, turns }
+    }
+
+    /// The same, where gateways give tokens of their own.
+    #[must_use]
+    pub fn with_tokens(self, own_tokens: Option<Arc<crate::tokens::Tokens>>) -> Self {
+        Self { own_tokens, ..self }
     }
 
     /// Answers a request of somebody who was let in. `None`: the path is not one of this API, and the body was not touched.
@@ -171,6 +179,8 @@ impl Api {
             Op::Events => self.events(&input).await,
             Op::Steer(what) => self.steer(what, &input).await,
             Op::Nodes => Ok(self.nodes()),
+            Op::RevokeToken => self.revoke_token(&input).await,
+            Op::RotateKeys => self.rotate_keys(&input).await,
         }
     }
 }

@@ -40,11 +40,13 @@ pub struct More {
     pub control: fn(&mut Value),
     /// Whether gateways reach one another.
     pub peers: bool,
+    /// Changes a gateway's configuration.
+    pub gateway: fn(&mut Value),
 }
 
 impl Default for More {
     fn default() -> Self {
-        Self { servers: 2, versions: VERSIONS, flags: &[], control: |_| (), peers: true }
+        Self { servers: 2, versions: VERSIONS, flags: &[], control: |_| (), peers: true, gateway: |_| () }
     }
 }
 
@@ -72,11 +74,11 @@ pub struct Member {
     pub proc: Proc,
     role: &'static str,
     /// Of a gateway.
-    data: Client,
-    admin: Client,
+    pub data: Client,
+    pub admin: Client,
     /// Where gateways come to; of a control plane.
     links: u16,
-    dir: TempDir,
+    pub dir: TempDir,
 }
 
 impl Member {
@@ -216,7 +218,8 @@ impl Roles {
         }
         let peer =
             if self.more.peers { json!({"peer": SocketAddr::from(([127, 0, 0, 1], free_port()))}) } else { json!({}) };
-        let content = merged(content, peer);
+        let mut content = merged(content, peer);
+        (self.more.gateway)(&mut content);
         let gateway = Member::start("gateway", dir, 0, content);
         gateway.wait_live().await;
         gateway
