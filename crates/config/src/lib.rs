@@ -46,6 +46,7 @@ mod stamps;
 mod table;
 mod template;
 mod text;
+mod tokens;
 mod tree;
 mod units;
 
@@ -69,6 +70,7 @@ pub use settings::*;
 pub use stamps::*;
 pub use table::{Pins, table_input};
 pub use template::{Template, TemplateError};
+pub use tokens::OwnTokens;
 pub use tree::{MAX_TEXT, MAX_VALUES};
 
 use kind::Kind;

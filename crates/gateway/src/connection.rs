@@ -72,6 +72,7 @@ pub(crate) async fn answer(
     };
     let mut response = match entered {
         Entered::Answered(response) => response,
+        Entered::Token(call) => Box::pin(crate::tokens::give(call)).await,
         Entered::Routed(call) => flow::serve(call, worker).await,
         // Once it has been waited for, it is one of the others.
         Entered::Early(early) => flow::refused(early),

@@ -37,6 +37,7 @@ mod stage;
 mod standing;
 mod submissions;
 mod table;
+mod tokens;
 mod trail;
 mod until;
 mod upstream_body;

@@ -96,6 +96,12 @@ impl Settings {
         }
     }
 
+    /// Whether the gateways give tokens of their own.
+    #[must_use]
+    pub fn has_tokens(&self) -> bool {
+        self.identity.as_ref().is_some_and(|identity| identity.own.is_some())
+    }
+
     /// The same, with tokens that this checks.
     #[must_use]
     pub fn with_identity(mut self, identity: Option<Arc<Identity>>) -> Self {

@@ -4,6 +4,7 @@ mod control;
 mod keys;
 mod plan;
 mod sim;
+mod tokens;
 
 use std::path::{Path, PathBuf};
 
@@ -13,6 +14,7 @@ pub use control::*;
 pub use keys::*;
 pub use plan::*;
 pub use sim::*;
+pub use tokens::*;
 
 const EXAMPLE: &str = "\
 Example: holdfast check holdfast.yaml && holdfast serve holdfast.yaml
@@ -119,6 +121,12 @@ pub enum Command {
         /// What of them.
         #[command(subcommand)]
         what: KeyCommand,
+    },
+    /// Revoke tokens that the gateways signed themselves, and have another key sign them.
+    Token {
+        /// What of them.
+        #[command(subcommand)]
+        what: TokenCommand,
     },
     /// Read the audit log: which version gave which answer, and whether nobody changed what it says.
     Audit {

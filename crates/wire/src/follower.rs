@@ -216,11 +216,15 @@ async fn follow(
 ) {
     if let Some(folder) = &folder {
         state.load(save::load(folder).await);
+        if let Some(tokens) = save::load_tokens(folder).await {
+            state.take_tokens(tokens);
+        }
     }
+    let tokens = save::run_tokens(folder.clone(), state.view());
     let saver = save::run(folder, state.held(), status.clone(), settings.save_every);
     let starter = state.starter(settings.start_within);
     let aside = async {
-        tokio::join!(saver, starter);
+        tokio::join!(saver, starter, tokens);
         std::future::pending::<()>().await;
     };
     tokio::select! {

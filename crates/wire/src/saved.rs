@@ -23,7 +23,7 @@ const VERSION: u32 = 1;
 const FILE: &str = "last-good.table";
 const LOCK: &str = "last-good.lock";
 /// A table may hold what is nobody's business.
-const MODE: u32 = 0o600;
+pub(crate) const MODE: u32 = 0o600;
 
 /// Why there is no table to start from, or why it could not be saved.
 #[derive(Debug, thiserror::Error)]
@@ -49,7 +49,7 @@ pub enum SavedError {
 /// A gateway's folder, held by one process.
 #[derive(Debug)]
 pub struct Folder {
-    path: PathBuf,
+    pub(crate) path: PathBuf,
     _lock: File,
 }
 
@@ -107,7 +107,7 @@ impl Folder {
     }
 }
 
-fn io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> SavedError {
+pub(crate) fn io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> SavedError {
     let path = path.to_owned();
     move |error| SavedError::Io { what, path, error }
 }

@@ -247,7 +247,7 @@ async fn orders_that_come_before_the_table_is_known_to_be_the_same_are_taken_onc
     eventually("the gateway at the second one", SOON, async || late.status("g1")).await;
     for round in 0..20 {
         let told = if round % 2 == 0 { orders() } else { Orders::default() };
-        late.change(|view| *view = View { table: first.clone(), orders: Arc::new(told.clone()) });
+        late.change(|view| *view = View { table: first.clone(), orders: Arc::new(told.clone()), ..View::default() });
         eventually("the orders", Duration::from_millis(700), async || (*gateway.view().orders == told).then_some(()))
             .await;
         late.change(|view| *view = View::default());

@@ -17,6 +17,7 @@ mod events;
 mod fleet;
 mod history;
 mod openapi;
+mod own_tokens;
 mod problem;
 mod render;
 mod request;
@@ -70,6 +71,7 @@ const STATES: usize = 2;
 pub struct Api {
     desk: Arc<Desk>,
     fleet: Arc<dyn Fleet>,
+    own_tokens: Option<Arc<crate::tokens::Tokens>>,
     streams: Streams,
     states: Semaphore,
     /// Changes follow one another.
@@ -95,7 +97,13 @@ impl Api {
     #[must_use]
     pub fn new(desk: Arc<Desk>, fleet: Arc<dyn Fleet>) -> Self {
         let (states, turns) = (Semaphore::new(STATES), Semaphore::new(1));
-        Self { desk, fleet, streams: Streams::default(), states, turns }
+        Self { desk, fleet, own_tokens: None, streams: Streams::default(), states, turns }
+    }
+
+    /// The same, where gateways give tokens of their own.
+    #[must_use]
+    pub fn with_tokens(self, own_tokens: Option<Arc<crate::tokens::Tokens>>) -> Self {
+        Self { own_tokens, ..self }
     }
 
     /// Answers a request of somebody who was let in; an [`IpAddr`] among its extensions is where it comes from. `None`: the path is not one of this API, and the body was not touched.
@@ -175,6 +183,8 @@ impl Api {
             Op::Events => self.events(&input).await,
             Op::Steer(what) => self.steer(what, &input).await,
             Op::Nodes => self.nodes(),
+            Op::RevokeToken => self.revoke_token(&input).await,
+            Op::RotateKeys => self.rotate_keys(&input).await,
         }
     }
 }

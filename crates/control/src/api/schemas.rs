@@ -60,6 +60,16 @@ fn asked(needed: &[&str], members: &[(&str, Json)]) -> Json {
     schema
 }
 
+/// One of the two, and why.
+fn revoke_token() -> Json {
+    let token = json!({ "type": "string", "pattern": "^[0-9a-f]{32}$", "description": "The claim jti" });
+    let key =
+        json!({ "type": "string", "pattern": "^(hfk_)?[0-9a-f]{12}$", "description": "The prefix of an API key" });
+    let mut schema = asked(&[], &[("token", token), ("key", key), ("reason", text())]);
+    schema["oneOf"] = json!([{ "required": ["token"] }, { "required": ["key"] }]);
+    schema
+}
+
 fn list(items: Json) -> Json {
     json!({ "type": "array", "items": items })
 }
@@ -332,6 +342,8 @@ pub(super) fn all() -> Json {
             ),
         ),
         ("SteerRevert", asked(&[], &[("confirmed", json!({ "type": "boolean" }))])),
+        ("RevokeToken", revoke_token()),
+        ("RotateKeys", asked(&[], &[("at_once", json!({ "type": "boolean" }))])),
         ("State", state()),
     ] {
         all.insert(name.to_owned(), schema);

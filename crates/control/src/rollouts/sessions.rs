@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_plane::{GatewayEnd, Status, View};
+use holdfast_plane::{GatewayEnd, Status, TokenState, View};
 use holdfast_store::{RecordWrite, Result, Store};
 use holdfast_types::{GatewayName, Mono, Revision};
 use parking_lot::Mutex;
@@ -188,13 +188,23 @@ impl Sessions {
         self.bump();
     }
 
-    /// Tells all gateways.
+    /// Tells all gateways of a table and of orders.
     pub fn publish(&self, view: View) {
         let mut inner = self.inner.lock();
+        let view = View { tokens: inner.view.tokens.clone(), ..view };
         for session in inner.sessions.values() {
             session.end.view.send_replace(view.clone());
         }
         inner.view = view;
+    }
+
+    /// Tells all gateways of keys for their tokens.
+    pub fn publish_tokens(&self, tokens: Arc<TokenState>) {
+        let mut inner = self.inner.lock();
+        for session in inner.sessions.values() {
+            session.end.view.send_modify(|view| view.tokens = tokens.clone());
+        }
+        inner.view.tokens = tokens;
     }
 
     /// What a gateway is told, if it has a link here and a lease.

@@ -11,8 +11,10 @@ use holdfast_control::keeper::{Keeper, Rhythm};
 use holdfast_control::metrics;
 use holdfast_control::pulse::{Pulse, Watched};
 use holdfast_control::rollouts::{Link, Now, Rollouts, Sessions, Settings};
+use holdfast_control::tokens::Tokens;
 use holdfast_decide::rollout::Options;
 use holdfast_gateway::StoreProbe;
+use holdfast_identity::issuing::rotation::Plan;
 use holdfast_net::Tasks;
 use holdfast_plane::{ControlEnd, Orders, View, pair};
 use holdfast_store::{Embedded, EmbeddedOptions, ErrorKind, Store};
@@ -35,6 +37,8 @@ pub struct Both {
     pub rollouts: Arc<Rollouts>,
     /// Keeps the history bounded.
     pub keeper: Arc<Keeper>,
+    /// The keys of the gateways' own tokens, if there are any.
+    pub tokens: Option<Arc<Tokens>>,
     pulse: Arc<Pulse>,
     store: Arc<dyn Store>,
 }
@@ -72,9 +76,17 @@ pub async fn over(store: Arc<dyn Store>, read: &Read) -> Result<Both, DeskError>
     sessions.publish(first(&desk));
     let settings = Settings { options: options(&config.rollouts), ..Settings::default() };
     let rollouts = Rollouts::new(desk.clone(), sessions.clone(), settings, now);
+    let tokens = config.auth.as_ref().and_then(|auth| auth.tokens.as_ref());
+    let tokens = tokens.map(|of| Tokens::new(store.clone(), sessions.clone(), rollouts.clone(), plan(of)));
     let (history, rhythm) = (config.history.clone(), Rhythm::default());
     let keeper = Keeper::new(store.clone(), sessions.clone(), rollouts.clone(), history, rhythm);
-    Ok(Both { desk, sessions, rollouts, keeper, pulse, store })
+    Ok(Both { desk, sessions, rollouts, keeper, pulse, store, tokens })
+}
+
+/// How keys for tokens follow one another.
+fn plan(of: &holdfast_config::OwnTokens) -> Plan {
+    let millis = |span: std::time::Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+    Plan { rotate: millis(of.rotate), lead: millis(of.publish), life: millis(of.refresh.max(of.access)) }
 }
 
 /// How roll-outs go about it that have no options of their own.
@@ -107,8 +119,14 @@ impl Both {
         let drive = self.rollouts.clone().run(until());
         let keep = self.keeper.clone().run(share(), until());
         let probe = self.pulse.clone().run(self.store.clone(), until());
+        let rotate = self.tokens.clone().map(|tokens| tokens.run(until()));
+        let rotate = async move {
+            if let Some(rotate) = rotate {
+                rotate.await;
+            }
+        };
         async move {
-            tokio::join!(follow, drive, keep, probe);
+            tokio::join!(follow, drive, keep, probe, rotate);
         }
     }
 
@@ -141,7 +159,11 @@ fn share() -> impl FnMut() -> f64 + Send {
 fn first(desk: &Desk) -> View {
     let truth = desk.truth();
     let pending = truth.pending.values().cloned().collect();
-    View { table: Arc::new(truth.table()), orders: Arc::new(Orders { pending, ..Orders::default() }) }
+    View {
+        table: Arc::new(truth.table()),
+        orders: Arc::new(Orders { pending, ..Orders::default() }),
+        ..View::default()
+    }
 }
 
 /// The store's file in the state folder.

@@ -92,11 +92,11 @@ pub struct Member {
     pub proc: Proc,
     role: &'static str,
     /// Of a gateway.
-    data: Client,
-    admin: Client,
+    pub data: Client,
+    pub admin: Client,
     /// Where gateways come to; of a control plane.
     links: u16,
-    dir: TempDir,
+    pub dir: TempDir,
 }
 
 impl Member {

@@ -243,6 +243,7 @@ impl Session<'_> {
                 self.pushed();
                 self.state.take_orders(&orders);
             }
+            Some(from_control::What::Tokens(tokens)) => self.state.take_tokens(tokens),
             Some(from_control::What::Table(part)) => {
                 self.pushed();
                 if let Err(refusal) = self.state.take(&self.control, &mut self.assembly, part) {
