@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
-use http::header::{ALLOW, CONTENT_TYPE};
+use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER};
 use http::{Extensions, HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
@@ -22,6 +22,7 @@ use holdfast_telemetry::{Clock, Collected, Registry, Sink};
 use holdfast_types::{ModelName, TenantId};
 
 use crate::admin_port::serve_admin;
+use crate::admin_query::{Query, percent_decoded};
 use crate::asker::Described;
 use crate::explain::{explanation, splits};
 use crate::probes;
@@ -133,6 +134,9 @@ fn json_answer(status: StatusCode, body: String) -> Answer {
     let mut answer = Response::new(Full::new(Bytes::from(body)).boxed_unsync());
     *answer.status_mut() = status;
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    }
     answer
 }
 
@@ -152,36 +156,6 @@ pub fn not_allowed(methods: &'static str, detail: &str) -> Answer {
     let mut answer = problem(StatusCode::METHOD_NOT_ALLOWED, detail);
     answer.headers_mut().insert(ALLOW, HeaderValue::from_static(methods));
     answer
-}
-
-struct Query<'a>(&'a str);
-
-impl Query<'_> {
-    fn all(&self, name: &str) -> impl Iterator<Item = String> {
-        let pairs = self.0.split('&').filter_map(|pair| pair.split_once('='));
-        pairs.filter(move |(key, _)| *key == name).map(|(_, value)| percent_decoded(value))
-    }
-
-    fn get(&self, name: &str) -> Option<String> {
-        self.all(name).next()
-    }
-}
-
-fn percent_decoded(text: &str) -> String {
-    let mut out = Vec::with_capacity(text.len());
-    let mut bytes = text.bytes();
-    while let Some(byte) = bytes.next() {
-        let hex = |bytes: &mut std::str::Bytes<'_>| (bytes.next()? as char).to_digit(16);
-        out.push(match byte {
-            b'+' => b' ',
-            b'%' => {
-                let value = hex(&mut bytes).and_then(|high| Some(high * 16 + hex(&mut bytes)?));
-                u8::try_from(value.unwrap_or(u32::from(b'?'))).unwrap_or(b'?')
-            }
-            other => other,
-        });
-    }
-    String::from_utf8_lossy(&out).into_owned()
 }
 
 async fn metrics(gateway: &Arc<Gateway>) -> Answer {

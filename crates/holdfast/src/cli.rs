@@ -140,9 +140,9 @@ pub enum Command {
         #[command(subcommand)]
         what: NodeCommand,
     },
-    /// Write a backup of the table and its history: of a gateway that runs, or with --config of the state folder of one that does not.
+    /// Write a backup of the table and its history: of a process that runs, or with --config of the state folder or the PostgreSQL that a file names.
     Backup(BackupArgs),
-    /// Restore a backup into an empty state folder.
+    /// Restore a backup into an empty state folder, or into an empty PostgreSQL of control planes.
     Restore(RestoreArgs),
     /// Compute figures before anything runs: memory, rings, quorums, limits, shares.
     Plan {
@@ -195,7 +195,7 @@ impl ServeArgs {
 pub struct BackupArgs {
     /// The file to be written; it must not be there yet.
     pub file: PathBuf,
-    /// The configuration file, which names the state folder. Without it the running gateway is asked.
+    /// The configuration file, which names the state folder or, of a control plane of a fleet, PostgreSQL. Without it the running process is asked.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Which gateway.
@@ -208,7 +208,7 @@ pub struct BackupArgs {
 pub struct RestoreArgs {
     /// The backup.
     pub file: PathBuf,
-    /// The configuration file, which names the state folder. It is made if it is not there; it must hold no table yet.
+    /// The configuration file, which names the state folder or, of a control plane of a fleet, PostgreSQL. It must hold no table yet; a folder that is not there is made.
     #[arg(long, value_name = "FILE")]
     pub config: PathBuf,
 }

@@ -424,7 +424,7 @@ async fn an_answer_with_the_id_of_another_request_is_refused_and_its_connection_
     for (wants, id) in [("0", Some("mine")), ("2", None), ("1", Some("first"))] {
         let _ = send(wants, id).await.expect(200);
     }
-    let later = stub.requests().into_iter().filter(|r| r.connection == closed).last().unwrap();
+    let later = stub.requests().into_iter().filter(|r| r.connection == closed).next_back().unwrap();
     assert_eq!(later.header("x-wants"), "1", "the connection was used again");
     let metrics = gateway.metrics().await;
     assert_eq!(metrics.sum("holdfast_alarms_total", &[("kind", "anothers_answer")]), 1.0);

@@ -37,7 +37,7 @@ pub use entrance::{entrance, renew};
 use follow::Elsewhere;
 pub use follow::Leaving;
 pub use port::listen;
-pub use proofs::check;
+pub use proofs::{check, postgres};
 pub use reload::Reload;
 
 /// Where the control plane of a gateway is.
