@@ -104,6 +104,8 @@ pub struct Checker {
     held: Vec<u8>,
     delta: i64,
     id: Option<AnswerId>,
+    /// Members that may be read as `id`.
+    ids: u8,
 }
 
 impl Default for Checker {
@@ -115,6 +117,7 @@ impl Default for Checker {
             held: Vec::new(),
             delta: 0,
             id: None,
+            ids: 0,
         }
     }
 }
@@ -139,7 +142,11 @@ impl Checker {
         while let Some(event) = self.scanner.next_event(chunk, &mut from) {
             match event {
                 Event::ValueStart { key: ID, .. } => {}
-                Event::ValueEnd { key: ID, value, .. } => self.id = AnswerId::of(&value),
+                // Two of them, which may differ in case only, are none.
+                Event::ValueEnd { key: ID, value, .. } => {
+                    self.id = if self.ids == 0 { AnswerId::of(&value) } else { None };
+                    self.ids = self.ids.saturating_add(1);
+                }
                 Event::ValueStart { at, .. } => start = Some(at),
                 Event::ValueEnd { key, at, value } => {
                     let begin = start.take().unwrap_or(0);

@@ -24,18 +24,20 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// Takes the next bytes.
-    pub fn feed(&mut self, mut bytes: &[u8]) {
+    /// Takes the next bytes. True: at some moment on the way, or after them, nothing was owed, so that what is owed now has begun within them.
+    pub fn feed(&mut self, mut bytes: &[u8]) -> bool {
+        let mut was_even = false;
         while !bytes.is_empty() {
             let passed = self.left.min(bytes.len());
             bytes = &bytes[passed..];
             self.left -= passed;
+            was_even |= !self.is_owing();
             if self.left > 0 {
-                return;
+                break;
             }
             let taken = (HEADER - self.have % HEADER).min(bytes.len());
             if taken == 0 {
-                return;
+                break;
             }
             let from = self.have % HEADER;
             self.header[from..from + taken].copy_from_slice(&bytes[..taken]);
@@ -43,8 +45,10 @@ impl Frames {
             self.have = from + taken;
             if self.have == HEADER {
                 self.begin();
+                was_even |= !self.is_owing();
             }
         }
+        was_even
     }
 
     fn begin(&mut self) {
@@ -113,13 +117,35 @@ mod tests {
     }
 
     #[test]
+    fn what_is_owed_after_whole_frames_has_begun_with_them() {
+        let (settings, ping) = (frame(4, 0, 0), frame(6, 0, 8));
+        let (head, rest) = ping.split_at(5);
+        let mut frames = Frames::default();
+        assert!(frames.feed(&settings));
+        assert!(frames.feed(head) && frames.is_owing());
+        for _ in 0..3 {
+            // The end of one frame, and half of the next.
+            assert!(frames.feed(&[rest, head].concat()) && frames.is_owing());
+        }
+        assert!(!frames.feed(&rest[..2]) && frames.feed(&rest[2..]) && !frames.is_owing());
+        // A header block that goes on over frames is one thing.
+        let (first, next) = (frame(HEADERS, 0, 3), frame(CONTINUATION, 0, 3));
+        assert!(frames.feed(&[first, next.clone()].concat()) && frames.is_owing());
+        assert!(!frames.feed(&[next.clone(), next].concat()) && frames.is_owing());
+        // The half header of a frame of data is owed; its payload is not.
+        let data = [frame(CONTINUATION, END_HEADERS, 0), frame(DATA, 0, 6)].concat();
+        assert!(frames.feed(&data[..HEADER + 4]) && frames.is_owing());
+        assert!(frames.feed(&data[HEADER + 4..HEADER * 2 + 2]) && !frames.is_owing());
+    }
+
+    #[test]
     fn the_cuts_of_the_pieces_change_nothing() {
         let all =
             [frame(4, 0, 6), frame(HEADERS, 0, 4), frame(CONTINUATION, END_HEADERS, 0), frame(DATA, 1, 3)].concat();
         let mut whole = Frames::default();
         whole.feed(&all);
         let mut single = Frames::default();
-        all.iter().for_each(|byte| single.feed(&[*byte]));
+        all.iter().for_each(|byte| drop(single.feed(&[*byte])));
         assert_eq!((whole.is_owing(), single.is_owing()), (false, false));
         assert_eq!((whole.left, whole.have), (single.left, single.have));
     }

@@ -163,7 +163,9 @@ struct Watch {
 
 impl Tap for Watch {
     fn read(&mut self, fresh: &[u8]) -> io::Result<()> {
-        self.frames.feed(fresh);
+        if self.frames.feed(fresh) {
+            self.state.set_owing(false);
+        }
         self.state.set_owing(self.frames.is_owing());
         Ok(())
     }

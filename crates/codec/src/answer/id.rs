@@ -30,15 +30,14 @@ impl AnswerId {
     /// None for what cannot be compared: no string, an empty one, or one that is too long to be kept.
     pub(super) fn of(value: &Value<'_>) -> Option<Self> {
         match value {
-            Value::Text(text) if !text.is_empty() => Some(Self(SmallVec::from_slice(text.as_bytes()))),
+            Value::Text(text) => Self::from_text(text),
             _ => None,
         }
     }
 
     /// Compares it with the request, given whole.
     ///
-    /// A request that begins with its `id` costs one look, one that has none a search for the word. One with several is nobody's to read: any of them
-    /// will do.
+    /// A request that begins with its `id` costs one look, one that has none a search for the word. One with several is nobody's to read.
     #[must_use]
     pub fn compare(&self, request: &[u8]) -> Compared {
         match self.glance(request) {
@@ -58,22 +57,35 @@ impl AnswerId {
             return Compared::Unknown;
         }
         let (mut scanner, mut from) = (Scanner::new(KEYS), 0);
-        let (mut is_id, mut is_told) = (false, false);
+        let (mut is_id, mut found) = (false, Compared::Unknown);
         while let Some(event) = scanner.next_event(request, &mut from) {
             match event {
                 Event::ValueStart { at, .. } => is_id = is_written(&request[..at]),
                 Event::ValueEnd { value: Value::Text(text), .. } if is_id && !text.is_empty() => {
-                    if text.as_bytes() == self.0.as_slice() {
-                        return Compared::Same;
+                    if found != Compared::Unknown {
+                        return Compared::Unknown;
                     }
-                    is_told = true;
+                    let is_same = text.as_bytes() == self.0.as_slice();
+                    found = if is_same { Compared::Same } else { Compared::Other };
                 }
                 Event::ValueEnd { value: Value::Other, .. } if is_id => return Compared::Unknown,
                 Event::ValueEnd { .. } => {}
             }
         }
         // What is no JSON object has no member.
-        if is_told && !scanner.is_foreign() { Compared::Other } else { Compared::Unknown }
+        if scanner.is_foreign() { Compared::Unknown } else { found }
+    }
+
+    /// Of a text. None for an empty one.
+    #[must_use]
+    pub fn from_text(text: &str) -> Option<Self> {
+        (!text.is_empty()).then(|| Self(SmallVec::from_slice(text.as_bytes())))
+    }
+
+    /// The text, as it means.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
     }
 }
 
@@ -153,10 +165,10 @@ mod tests {
     }
 
     #[test]
-    fn of_several_any_will_do() {
+    fn of_several_none_will_do_but_the_first() {
         let two = br#"{"id":"a","inputs":[],"id":"b"}"#;
         let compared = ["a", "b", "c"].map(|text| id(text).compare(two));
-        assert_eq!(compared, [Compared::Same, Compared::Same, Compared::Other]);
+        assert_eq!(compared, [Compared::Same, Compared::Unknown, Compared::Unknown]);
     }
 
     #[test]

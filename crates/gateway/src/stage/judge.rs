@@ -5,7 +5,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use http_body::Body;
 use hyper::body::Incoming;
 
-use holdfast_codec::answer::name_told;
+use holdfast_codec::answer::{Compared, name_told};
 use holdfast_codec::oip::{self, ModelOp};
 use holdfast_net::ReplicaConn;
 use holdfast_placement::health::HealthEvent;
@@ -84,8 +84,15 @@ impl One<'_> {
     /// Whether it names another request than was sent, and the replica is one that gives ids back.
     fn is_anothers(&self, held: &Holding, sent: &Payload) -> bool {
         let Some(id) = held.reading.id() else { return false };
-        let echo = &self.in_flight.cell().replica.echo;
-        echo.takes(sent.compare(id, echo.is_worth_reading()))
+        let echo = &self.in_flight.cell().echo;
+        // Behind the JSON there may be tensors.
+        let json = self.head.fields.get(JSON_LENGTH).map(|value| number(value).and_then(|n| usize::try_from(n).ok()));
+        let compared = match json {
+            Some(None) => Compared::Unknown,
+            Some(Some(most)) => sent.compare(id, most, echo.is_worth_reading()),
+            None => sent.compare(id, usize::MAX, echo.is_worth_reading()),
+        };
+        echo.takes(id, compared)
     }
 
     /// The answer to another request, one that the server should have given before on this connection. What else comes over it is in doubt as well, so the

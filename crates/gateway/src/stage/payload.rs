@@ -80,12 +80,14 @@ impl Payload {
         }
     }
 
-    /// What an answer's `id` is to this request, which is read to its end for it or only looked at. Of a body that streams through nothing is kept to
+    /// What an answer's `id` is to this request, whose JSON has so many bytes at most and is read to its end for it or only looked at. Of a body that streams through nothing is kept to
     /// compare it with.
-    pub fn compare(&self, id: &AnswerId, in_full: bool) -> Compared {
+    pub fn compare(&self, id: &AnswerId, json: usize, in_full: bool) -> Compared {
         match self {
-            Self::Whole(bytes) if in_full => id.compare(bytes),
-            Self::Whole(bytes) => id.glance(bytes),
+            Self::Whole(bytes) => {
+                let json = bytes.get(..json).unwrap_or(bytes);
+                if in_full { id.compare(json) } else { id.glance(json) }
+            }
             Self::Stream(..) => Compared::Unknown,
         }
     }
