@@ -376,7 +376,9 @@ fn check_plans(checker: &mut Checker<'_, '_>, file: &File, jwt: &JwtForm, path: 
     let known = |plan: &PlanName| file.plans.iter().any(|known| known.name.as_ref() == Some(plan));
     for (index, plan) in jwt.plans.iter().enumerate() {
         if let Some(plan) = plan.as_ref().filter(|plan| !file.plans.is_empty() && !known(plan)) {
-            checker.warn(&list.item(index), format!("there is no plan {:?} in this file", plan.as_str()));
+            let known = file.plans.iter().filter_map(|plan| plan.name.as_ref()).map(PlanName::as_str);
+            let reason = format!("there is no plan {:?} in this file", plan.as_str());
+            checker.warn_unknown(&list.item(index), reason, plan.as_str(), known);
         }
     }
 }

@@ -74,6 +74,6 @@ fn what_contradicts_itself() {
     refused(
         "auth:\n",
         "auth:\n  trusted_header: x-tenant\n",
-        &[(4, 3, "auth.trusted_header", "believed without a proof")],
+        &[(4, 19, "auth.trusted_header", "believed without a proof")],
     );
 }

@@ -5,6 +5,7 @@
 
 mod admin;
 mod admin_port;
+mod admin_query;
 mod answer;
 mod asker;
 mod body;
@@ -25,6 +26,7 @@ mod pause;
 mod probes;
 mod random;
 mod receipts;
+mod replicas;
 mod residency;
 mod retry;
 mod route_state;

@@ -24,7 +24,8 @@ impl Api {
         let what = what(token, key)?;
         let ends = self.own_tokens()?.revoke(&what).await.map_err(refused)?;
         // There is no revision that says who did it.
-        tracing::warn!(?what, by = %input.caller.name, reason, "tokens were revoked");
+        let what = json!(what);
+        tracing::warn!(%what, by = %input.caller.name, reason, "tokens were revoked");
         Ok(answer::json(StatusCode::OK, &json!({ "revoked": what, "until": utc(ends) })))
     }
 
