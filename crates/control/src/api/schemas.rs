@@ -345,7 +345,14 @@ fn gone() -> Json {
 }
 
 fn reverted() -> Json {
-    let own = object(&[("to", revision()), ("skipped", gone()), ("skipped_total", number())]);
+    let cold = list(object(&[("pin", text()), ("version", text())]));
+    let own = object(&[
+        ("to", revision()),
+        ("cold", cold),
+        ("cold_total", number()),
+        ("skipped", gone()),
+        ("skipped_total", number()),
+    ]);
     json!({ "allOf": [named("Done"), own] })
 }
 
