@@ -26,6 +26,7 @@ mod pause;
 mod probes;
 mod random;
 mod receipts;
+mod replicas;
 mod residency;
 mod retry;
 mod route_state;

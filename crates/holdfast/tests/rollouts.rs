@@ -190,7 +190,7 @@ async fn after_its_time_a_way_back_is_called_cold_and_has_to_be_confirmed() {
     let (code, told) = world.run(&["rollout", "revert", "1"]).await;
     assert!(code == 1 && told.contains("loaded anew") && told.contains("confirmed"), "{told}");
     let dry = world.done(&["table", "revert", "--dry-run"]).await;
-    assert!(dry.contains("t0/screen 2 -> 1"), "{dry}");
+    assert!(dry.contains("t0/screen: in force 2 -> 1"), "{dry}");
     assert!(dry.contains("cold redeployment: t0/screen to 1, which is not kept for it any more"), "{dry}");
     let (code, told) = world.run(&["table", "revert"]).await;
     assert!(code == 2 && told.contains("--yes") && told.contains("cold redeployment"), "{told}");
@@ -226,7 +226,7 @@ async fn while_it_is_kept_a_way_back_is_not_called_cold() {
     let _ = world.done(&[&["pin", "set", "t0", "screen", "2"][..], &WAIT].concat()).await;
     let begun = world.loads().await;
     let dry = world.done(&["table", "revert", "--dry-run"]).await;
-    assert!(dry.contains("t0/screen 2 -> 1") && !dry.contains("cold"), "{dry}");
+    assert!(dry.contains("t0/screen: in force 2 -> 1") && !dry.contains("cold"), "{dry}");
     let answer = world.holdfast.admin.post("/v1/revert?dry_run=true", &[], &json!({})).await.expect(200).json();
     assert_eq!((&answer["cold"], &answer["cold_total"]), (&json!([]), &json!(0)), "{answer}");
     let told = world.done(&[&["table", "revert"][..], &WAIT].concat()).await;

@@ -72,6 +72,11 @@ pub trait Fleet: Send + Sync {
         Box::pin(async move { Ok(cold::retained(&self.rollouts(None, usize::MAX).await?)) })
     }
 
+    /// Whether another control plane leads, which then is the one that gateways speak to.
+    fn follows(&self) -> bool {
+        false
+    }
+
     /// Who of the gateways starts loads, and the number of the seating that is to come. None: that is nobody's question here.
     fn seating(&self) -> Option<(Seating, Option<u64>)> {
         None

@@ -346,8 +346,16 @@ fn gone() -> Json {
 
 fn reverted() -> Json {
     let cold = list(object(&[("pin", text()), ("version", text())]));
+    let moved = object(&[
+        ("pin", text()),
+        ("in_force", or_null(text())),
+        ("desired", or_null(text())),
+        ("to", or_null(text())),
+    ]);
     let own = object(&[
         ("to", revision()),
+        ("moves", list(moved)),
+        ("moves_total", number()),
         ("cold", cold),
         ("cold_total", number()),
         ("skipped", gone()),
