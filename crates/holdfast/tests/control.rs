@@ -109,13 +109,18 @@ async fn a_wait_ends_well_only_if_what_is_desired_is_in_force() {
     world.faults(json!({ "load_fails": "the weights are torn" })).await;
     let (code, told) = world.run(&["pin", "set", "acme", "screen", "3", "--wait", "--timeout", "60s"]).await;
     assert!(code == 1 && told.contains("roll-out 1 has failed") && told.contains("the weights are torn"), "{told}");
-    // Nothing is different from what is desired; but that is not in force, and nothing brings it there.
+    // Nothing is different from what is desired; but that is not in force, so it is asked for again, and fails again.
     let dir = TempDir::new();
     let file = world.file(&dir, &format!("{}{}", tenant("acme", "3"), tenant("globex", "2")));
     let apply = ["apply", "-f", &file, "--yes", "--wait", "--timeout", "60s"];
     let (code, told) = world.run(&apply).await;
     assert!(code == 1 && told.contains("0 differences"), "{told}");
-    assert!(told.contains("acme/screen: desired is 3, in force 1: roll-out 1 failed"), "{told}");
+    assert!(told.contains("roll-out 2 has failed") && told.contains("the weights are torn"), "{told}");
+    // Without a word that it is meant, nothing is asked for.
+    let told = world.done(&["apply", "-f", &file]).await;
+    assert!(told.contains("0 differences") && !told.contains("again"), "{told}");
+    let rollouts = world.holdfast.cli_json(&["rollout", "list"]).await;
+    assert_eq!(rollouts["items"].as_array().map(Vec::len), Some(2), "{rollouts}");
     // Back at what is in force there is nothing to wait for.
     world.faults(json!({})).await;
     let file = world.file(&dir, &format!("{}{}", tenant("acme", "1"), tenant("globex", "2")));

@@ -10,7 +10,7 @@ use holdfast_types::Revision;
 use super::change::Wish;
 use super::problem::Problem;
 use super::request::{Members, tags};
-use super::{Answer, Api, Input, answer, render};
+use super::{Answer, Api, Input, answer, cold, render};
 use crate::desk::{DeskError, GonePin, Move, RevertTarget, What};
 
 /// What a text declares, and which of its sections do not route.
@@ -56,6 +56,9 @@ impl Api {
         } else if !target.gone.is_empty() {
             return Err(gone(&target));
         }
+        let retained = self.fleet.retained().await?;
+        let cold = cold::cold(&target.edits, &self.desk.truth().in_force, &retained);
+        let (cold, cold_total) = (cold::listed(&cold, LISTED), cold.len());
         let reason = reason.unwrap_or_else(|| format!("back to revision {}", target.to));
         let moves = target.moves();
         let wish = Wish { what: What::Edits(target.edits), reason, options, dry_run };
@@ -65,6 +68,8 @@ impl Api {
         let mut told = render::done(&done);
         if let Some(told) = told.as_object_mut() {
             told.insert("to".to_owned(), target.to.0.into());
+            told.insert("cold".to_owned(), cold);
+            told.insert("cold_total".to_owned(), cold_total.into());
             told.insert("moves".to_owned(), moves.iter().take(LISTED).map(moved).collect());
             told.insert("moves_total".to_owned(), moves.len().into());
             told.insert("skipped".to_owned(), listed(&target.gone));

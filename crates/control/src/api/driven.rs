@@ -9,8 +9,9 @@ use holdfast_decide::rollout::{Command, RolloutId};
 use holdfast_placement::seats::Seating;
 use holdfast_store::Error as StoreError;
 
+use super::cold::{self, KEEPING, Retained};
 use super::fleet::{Fleet, FleetError, Later, NodeView, RolloutView};
-use crate::rollouts::{CommandError, Rollouts, Sessions, Shown, Standing};
+use crate::rollouts::{CommandError, Head, Rollouts, Sessions, Shown, Standing};
 use crate::seats::Seats;
 
 /// The fleet of one control plane.
@@ -69,6 +70,22 @@ impl Fleet for Driven {
 
     fn rollout(&self, id: RolloutId) -> Later<'_, RolloutView> {
         Box::pin(self.view(id))
+    }
+
+    fn retained(&self) -> Later<'_, Retained> {
+        Box::pin(async move {
+            let mut all = Retained::new();
+            let keeps = |head: &Head| KEEPING.iter().any(|stage| head.stages.contains_key(stage.as_str()));
+            for head in self.rollouts.list().await.map_err(unavailable)?.iter().filter(|head| keeps(head)) {
+                match self.view(RolloutId(head.id)).await {
+                    Ok(view) => all.extend(cold::retained([&view])),
+                    // Forgotten since the list was read.
+                    Err(FleetError::NotFound) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(all)
+        })
     }
 
     fn command(&self, id: RolloutId, command: Command, author: &str) -> Later<'_, ()> {

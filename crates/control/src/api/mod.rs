@@ -12,6 +12,7 @@ mod apply;
 mod auth;
 mod certificates;
 mod change;
+mod cold;
 mod driven;
 mod events;
 mod fleet;
@@ -41,6 +42,7 @@ use crate::desk::Desk;
 
 pub use auth::{Caller, Door, Role};
 pub use certificates::Names;
+pub use cold::Retained;
 pub use driven::Driven;
 pub use fleet::{Fleet, FleetError, Later, NodeView, RolloutView};
 pub use openapi::document;

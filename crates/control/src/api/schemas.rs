@@ -357,6 +357,7 @@ fn gone() -> Json {
 }
 
 fn reverted() -> Json {
+    let cold = list(object(&[("pin", text()), ("version", text())]));
     let moved = object(&[
         ("pin", text()),
         ("in_force", or_null(text())),
@@ -367,6 +368,8 @@ fn reverted() -> Json {
         ("to", revision()),
         ("moves", list(moved)),
         ("moves_total", number()),
+        ("cold", cold),
+        ("cold_total", number()),
         ("skipped", gone()),
         ("skipped_total", number()),
     ]);

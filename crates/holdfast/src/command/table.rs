@@ -11,6 +11,9 @@ use crate::admin::{Admin, encoded};
 use crate::cli::{AdminArgs, Output, RevertArgs, TableCommand};
 use crate::output;
 
+/// Lines for pins that have to be loaded anew.
+const SHOWN: usize = 100;
+
 /// Runs one of them.
 pub fn run(what: &TableCommand) -> Result<(), Failure> {
     match what {
@@ -114,6 +117,7 @@ async fn revert(args: &RevertArgs) -> Result<(), Failure> {
     let total = dry["changes_total"].as_u64().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
     if table {
         output::say(&way_back(&dry));
+        cold(&dry).into_iter().for_each(|line| output::say(&line));
         skipped(&dry).into_iter().for_each(|line| output::say(&line));
     }
     if args.dry_run || total == 0 {
@@ -127,7 +131,8 @@ async fn revert(args: &RevertArgs) -> Result<(), Failure> {
         let (before, pins) = (wait::last_rollout(&admin, how).await?, wait::all_pins(&admin, how, Vec::new()).await?);
         return settle(&admin, how, &dry, &pins, before).await;
     }
-    let is_simple = total == 1 && changes.iter().all(|change| change["after"].is_string());
+    let is_warm = dry["cold_total"].as_u64().unwrap_or(0) == 0;
+    let is_simple = is_warm && total == 1 && changes.iter().all(|change| change["after"].is_string());
     if !is_simple && !args.yes && !agreed(&format!("{}. Go back?", output::counted(total, "difference")))? {
         return Err(Failure::failed("nothing was changed"));
     }
@@ -136,6 +141,24 @@ async fn revert(args: &RevertArgs) -> Result<(), Failure> {
     let done = admin.send_json(Method::POST, "/v1/revert", &body, seen).await?;
     let pins = wait::all_pins(&admin, how, pending(&done)).await?;
     finish(&admin, how, &done, &pins, before).await
+}
+
+/// Pins whose old version is not kept any more, a line each: they go back once it is loaded anew.
+fn cold(dry: &Value) -> Vec<String> {
+    let pins = dry["cold"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let total = dry["cold_total"].as_u64().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
+    let text = |pin: &Value, member: &str| pin[member].as_str().unwrap_or("?").to_owned();
+    let line = |pin: &Value| {
+        let (pin, version) = (text(pin, "pin"), text(pin, "version"));
+        format!(
+            "cold redeployment: {pin} to {version}, which is not kept for it any more and is loaded anew where nobody else uses it"
+        )
+    };
+    let mut lines: Vec<String> = pins.iter().take(SHOWN).map(line).collect();
+    if total > lines.len() {
+        lines.push(format!("and {} more", total - lines.len()));
+    }
+    lines
 }
 
 /// Pins that do not go back, a line each.

@@ -420,6 +420,11 @@ impl Member {
         self.data.post(INFER, &[("x-tenant", tenant)], &probe()).await
     }
 
+    /// An inference that waits for a version no longer than so many milliseconds.
+    pub async fn infer_within(&self, tenant: &str, ms: &str) -> Answer {
+        self.data.post(INFER, &[("x-tenant", tenant), ("x-request-timeout-ms", ms)], &probe()).await
+    }
+
     /// The revision in force.
     pub async fn revision(&self) -> u64 {
         self.get("/v1/table").await.json()["revision"].as_u64().unwrap()
