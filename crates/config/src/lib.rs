@@ -12,6 +12,7 @@
 //! decide whether pins fit into memory; that is a question for the placement of a whole fleet.
 
 mod api_keys;
+mod certificates;
 mod check;
 mod check_experiments;
 mod check_fleet;
@@ -45,12 +46,14 @@ mod stamps;
 mod table;
 mod template;
 mod text;
+mod tokens;
 mod tree;
 mod units;
 
 use std::io;
 
 pub use api_keys::ApiKey;
+pub use certificates::CertificateName;
 pub use env::PREFIX as ENVIRONMENT_PREFIX;
 pub use experiment::{Arm, Experiment, Rule, Status};
 pub use fault::{Fault, Faults, MAX_LISTED};
@@ -67,6 +70,7 @@ pub use settings::*;
 pub use stamps::*;
 pub use table::{Pins, table_input};
 pub use template::{Template, TemplateError};
+pub use tokens::OwnTokens;
 pub use tree::{MAX_TEXT, MAX_VALUES};
 
 use kind::Kind;

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
-use http::header::{ALLOW, CONTENT_TYPE};
+use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER};
 use http::{Extensions, HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
@@ -19,13 +19,15 @@ use holdfast_net::tls::Entrance;
 use holdfast_net::{Listener, Tasks};
 use holdfast_placement::residency::{ReplicaReport, Report, State};
 use holdfast_telemetry::{Clock, Collected, Registry, Sink};
-use holdfast_types::{Mono, TenantId};
+use holdfast_types::{ModelName, TenantId};
 
 use crate::admin_port::serve_admin;
+use crate::admin_query::{Query, percent_decoded};
 use crate::asker::Described;
 use crate::explain::{explanation, splits};
 use crate::probes;
 use crate::receipts;
+use crate::replicas;
 use crate::residency::SeatNumbers;
 use crate::server::Gateway;
 use crate::shadow;
@@ -87,7 +89,7 @@ async fn route(gateway: &Arc<Gateway>, access: &Access, also: Option<Also>, requ
         }
         "/metrics" => metrics(gateway).await,
         "/v1/table" => json_answer(StatusCode::OK, table(gateway, &query).to_string()),
-        "/v1/replicas" => json_answer(StatusCode::OK, replicas(gateway).to_string()),
+        "/v1/replicas" => json_answer(StatusCode::OK, replicas::page(gateway).to_string()),
         "/v1/alarms" => json_answer(StatusCode::OK, json!({ "alarms": gateway.driver.alarms.recent() }).to_string()),
         "/v1/usage" => json_answer(StatusCode::OK, usage(gateway, &query).to_string()),
         "/v1/limits" => json_answer(StatusCode::OK, limits(gateway, &query).to_string()),
@@ -132,6 +134,9 @@ fn json_answer(status: StatusCode, body: String) -> Answer {
     let mut answer = Response::new(Full::new(Bytes::from(body)).boxed_unsync());
     *answer.status_mut() = status;
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    }
     answer
 }
 
@@ -151,36 +156,6 @@ pub fn not_allowed(methods: &'static str, detail: &str) -> Answer {
     let mut answer = problem(StatusCode::METHOD_NOT_ALLOWED, detail);
     answer.headers_mut().insert(ALLOW, HeaderValue::from_static(methods));
     answer
-}
-
-struct Query<'a>(&'a str);
-
-impl Query<'_> {
-    fn all(&self, name: &str) -> impl Iterator<Item = String> {
-        let pairs = self.0.split('&').filter_map(|pair| pair.split_once('='));
-        pairs.filter(move |(key, _)| *key == name).map(|(_, value)| percent_decoded(value))
-    }
-
-    fn get(&self, name: &str) -> Option<String> {
-        self.all(name).next()
-    }
-}
-
-fn percent_decoded(text: &str) -> String {
-    let mut out = Vec::with_capacity(text.len());
-    let mut bytes = text.bytes();
-    while let Some(byte) = bytes.next() {
-        let hex = |bytes: &mut std::str::Bytes<'_>| (bytes.next()? as char).to_digit(16);
-        out.push(match byte {
-            b'+' => b' ',
-            b'%' => {
-                let value = hex(&mut bytes).and_then(|high| Some(high * 16 + hex(&mut bytes)?));
-                u8::try_from(value.unwrap_or(u32::from(b'?'))).unwrap_or(b'?')
-            }
-            other => other,
-        });
-    }
-    String::from_utf8_lossy(&out).into_owned()
 }
 
 async fn metrics(gateway: &Arc<Gateway>) -> Answer {
@@ -218,6 +193,13 @@ fn explain(gateway: &Gateway, query: &Query<'_>) -> Answer {
         let need = "needed are the model, and the tenant by name or by the trusted header";
         return problem(StatusCode::BAD_REQUEST, need);
     };
+    let no_id = |what: &str, why: String| problem(StatusCode::BAD_REQUEST, &format!("the {what} is no id: it {why}"));
+    if let Err(why) = TenantId::check(&tenant) {
+        return no_id("tenant", why.to_string());
+    }
+    if let Err(why) = ModelName::check(&model) {
+        return no_id("model", why.to_string());
+    }
     let who = Described {
         user: query.get("user").or_else(|| by(&settings.trusted_user_header)),
         device: query.get("device"),
@@ -352,46 +334,6 @@ fn usage(gateway: &Gateway, query: &Query<'_>) -> Value {
         })
     });
     json!({ "usage": rows.collect::<Vec<_>>(), "next": next })
-}
-
-fn replicas(gateway: &Gateway) -> Value {
-    let now = Clock::now();
-    let fleet = &gateway.driver.fleet;
-    let report = gateway.driver.report();
-    let rows = report.replicas.iter().filter_map(|row| {
-        let replica = fleet.replica(row.replica)?;
-        let holdings = row.holdings.iter().filter_map(|held| {
-            let facts = fleet.version(held.version)?;
-            let cell = fleet.cell(row.replica, held.version)?;
-            Some(json!({
-                "model": facts.model.as_str(), "version": facts.version.as_str(), "state": held.state.as_str(),
-                "seconds": now.since(held.since).as_secs(), "size": held.size.0, "shown": held.shown,
-                "wanted": held.wanted, "in_flight": cell.in_flight(), "why": held.why,
-            }))
-        });
-        let missing = row.missing.iter().filter_map(|m| {
-            let facts = fleet.version(m.version)?;
-            Some(json!({
-                "model": facts.model.as_str(), "version": facts.version.as_str(), "wanted": m.wanted,
-                "failures": m.failures, "why": m.why,
-                "retry_in_seconds": m.retry_at.map(|at| at.since(now).as_secs()),
-            }))
-        });
-        let polled = replica.last_poll();
-        let age = (polled != Mono::ZERO).then(|| now.since(polled).as_millis() as u64);
-        Some(json!({
-            "pool": replica.pool.as_str(), "replica": replica.name.as_str(), "url": format!("http://{}", replica.endpoint),
-            "up": replica.usable(), "draining": replica.is_draining(), "in_service": replica.in_service(), "observed": row.observed,
-            "last_poll_age_ms": age, "last_error": replica.last_error(),
-            "memory": row.memory.map(|m| m.0), "held": row.held.0, "in_flight": replica.in_flight(),
-            "connections": replica.open_connections(), "loads_in_flight": row.loads_in_flight,
-            "strangers": replica.strangers(), "holds": holdings.collect::<Vec<_>>(), "missing": missing.collect::<Vec<_>>(),
-        }))
-    });
-    json!({
-        "loads_in_flight": report.loads_in_flight, "loads_bound": report.fleet_loads, "waiting": report.waiting,
-        "replicas": rows.collect::<Vec<_>>(),
-    })
 }
 
 /// Ties the metrics whose values live elsewhere to where they live.

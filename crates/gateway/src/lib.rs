@@ -5,6 +5,7 @@
 
 mod admin;
 mod admin_port;
+mod admin_query;
 mod answer;
 mod asker;
 mod body;
@@ -25,6 +26,7 @@ mod pause;
 mod probes;
 mod random;
 mod receipts;
+mod replicas;
 mod residency;
 mod retry;
 mod route_state;
@@ -35,6 +37,7 @@ mod stage;
 mod standing;
 mod submissions;
 mod table;
+mod tokens;
 mod trail;
 mod until;
 mod upstream_body;

@@ -4,6 +4,7 @@
 //! side keeps connections to one replica and says, when a request fails, whether the replica can have begun it.
 
 mod admission;
+mod bound;
 mod client;
 mod conn;
 mod crowd;
@@ -15,12 +16,14 @@ mod listener;
 mod patience;
 mod resolve;
 mod serve;
+mod tap;
 mod tasks;
 pub mod tls;
 mod turns;
 mod watched;
 
 pub use admission::{Admission, AdmissionLimits, ConnPermit, Refused};
+pub use bound::Bound;
 pub use client::{Checkout, Connector, ReplicaConn, ReplicaPool, SendError};
 pub use conn::{ConnState, Offer, RequestGuard};
 pub use crowd::{Answering, Conduct, Crowd, Place};
@@ -29,4 +32,5 @@ pub use fetch::{Fetch, FetchError, Fetched};
 pub use listener::{Listener, bind};
 pub use resolve::Target;
 pub use serve::{ServeOptions, serve};
+pub use tap::{Tap, Tapped};
 pub use tasks::Tasks;

@@ -62,7 +62,7 @@ const TABLE: &[Row] = &[
         ],
         false,
     ),
-    row("4", "control", &["types", "placement", "decide", "config", "plane", "store", "telemetry"], false),
+    row("4", "control", &["types", "placement", "identity", "decide", "config", "plane", "store", "telemetry"], false),
     row("4", "model-server", &["types"], false),
     row(
         "5",

@@ -14,6 +14,11 @@ use holdfast_types::{Failure, FailureKind};
 use crate::headers;
 use crate::settings::Settings;
 
+/// Where tokens are given (RFC 6749, 3.2).
+const TOKEN_PATH: &str = "/oauth/token";
+/// Where the keys are published that they are checked with.
+const KEY_SET_PATH: &str = "/.well-known/jwks.json";
+
 /// A call about one model.
 pub struct ModelCall<'p> {
     /// The model as the client names it.
@@ -34,6 +39,10 @@ pub enum Asked<'p> {
     Live,
     /// Whether the gateway is ready.
     Ready,
+    /// A token.
+    Token,
+    /// The keys that tokens are checked with.
+    KeySet,
 }
 
 /// Reads a request's line.
@@ -83,6 +92,10 @@ pub fn accept<'p>(parts: &'p Parts, has_body: bool, settings: &Settings) -> Resu
                 let why = "the model repository is managed by the gateway; see its admin port";
                 return Err(Failure::new(FailureKind::BadRequest, why).with_status(404));
             }
+            Target::Unknown if settings.has_tokens() && path == TOKEN_PATH => {
+                return if parts.method == Method::POST { Ok(Asked::Token) } else { Err(method_not_allowed()) };
+            }
+            Target::Unknown if settings.has_tokens() && path == KEY_SET_PATH => Asked::KeySet,
             Target::Unknown => {
                 return Err(Failure::new(FailureKind::BadRequest, "there is nothing at this path").with_status(404));
             }

@@ -27,6 +27,7 @@ use crate::probes;
 use crate::server::Gateway;
 use crate::settings::Settings;
 use crate::table::Table;
+use crate::tokens::{self, TokenCall};
 use crate::trail::Trail;
 use crate::worker::Worker;
 
@@ -36,6 +37,8 @@ pub enum Entered {
     Answered(Response<AnswerBody>),
     /// It has its route, and is to be served.
     Routed(Box<Call>),
+    /// It asks for a token.
+    Token(Box<TokenCall>),
     /// It insists on a table that is not in force here yet, or its token's key is being fetched.
     Early(Box<Early>),
 }
@@ -278,6 +281,11 @@ fn enter_under(
     let settings = &table.settings;
     let call = match accept(&parts, !body.is_end_stream(), settings) {
         Ok(Asked::Model(call)) => call,
+        Ok(Asked::Token) => {
+            let settings = settings.clone();
+            return Entered::Token(Box::new(TokenCall { exchange, settings, fields: parts.headers, body }));
+        }
+        Ok(Asked::KeySet) => return Entered::Answered(tokens::key_set(exchange, settings)),
         Ok(asked) => return Entered::Answered(own_answer(exchange, gateway, &asked, parts.uri.query())),
         Err(failure) => return Entered::Answered(finish::failed(exchange, &failure)),
     };
@@ -434,17 +442,18 @@ fn own_answer(
     let (status, json) = match asked {
         Asked::Ready => probes::ready(gateway, probes::is_verbose(query)),
         Asked::ServerMetadata => (StatusCode::OK, probes::server_metadata()),
-        Asked::Live | Asked::Model(_) => (StatusCode::OK, probes::live()),
+        Asked::Live | Asked::Model(_) | Asked::Token | Asked::KeySet => (StatusCode::OK, probes::live()),
     };
     finish::own(exchange, status, json)
 }
 
-/// Whether the tenant's version can be served at once: some replica of the subset holds it and is well. Asks for no load.
+/// Whether the tenant's version can be served at once: some replica of the subset, or one that hands over to them, holds it and is well. Asks for no load.
 fn ready(exchange: Box<Exchange>, call: &ModelCall<'_>) -> Response<AnswerBody> {
     let is_ready = exchange.resolution.as_ref().is_some_and(|resolution| {
         let members = resolution.state.cells.iter().filter(|cell| cell.replica.in_service());
-        let mut subset = members.take(usize::from(resolution.route.subset));
-        subset.any(|cell| cell.holds() && cell.replica.usable())
+        let subset = members.take(usize::from(resolution.route.subset));
+        let leaving = resolution.state.leaving.iter().flat_map(|leaving| leaving.serving(Clock::now(), false));
+        subset.chain(leaving.map(|(_, cell)| cell)).any(|cell| cell.holds() && cell.replica.usable())
     });
     let json = serde_json::json!({ "name": call.model, "ready": is_ready }).to_string();
     finish::own(exchange, if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, json)

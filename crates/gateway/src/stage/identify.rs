@@ -6,10 +6,11 @@ use std::sync::Arc;
 use http::HeaderMap;
 
 use holdfast_identity::Subject;
+use holdfast_telemetry::Clock;
 use holdfast_types::{Failure, FailureKind, TenantId};
 
 use crate::exchange::Exchange;
-use crate::identity::Refused;
+use crate::identity::{Certificates, NO_TOKEN, Refused};
 use crate::settings::Settings;
 
 /// Whose request it is.
@@ -41,12 +42,34 @@ pub fn identify<'h>(
     exchange: &Exchange,
     may_wait: bool,
 ) -> Result<Who<'h>, Refused> {
+    if let Some(certificates) = &settings.certificates {
+        return certified(headers, settings, exchange, may_wait, certificates);
+    }
     match &settings.identity {
         None => Ok(Who::Named(trusted(headers, settings)?)),
         Some(identity) => {
             let (begun, client, keys) = (exchange.begun, exchange.client(), settings.keys.as_deref());
             identity.identify(headers, begun, client, may_wait, keys).map(Who::Proved)
         }
+    }
+}
+
+/// Whose request it is where certificates are known: whose its `authorization` says, if it has one, else whose its certificate says.
+fn certified<'h>(
+    headers: &'h HeaderMap,
+    settings: &Settings,
+    exchange: &Exchange,
+    may_wait: bool,
+    certificates: &Certificates,
+) -> Result<Who<'h>, Refused> {
+    let identity = settings.identity.as_ref().filter(|_| headers.contains_key(http::header::AUTHORIZATION));
+    match (identity, &exchange.peer) {
+        (Some(identity), _) => {
+            let (begun, client, keys) = (exchange.begun, exchange.client(), settings.keys.as_deref());
+            identity.identify(headers, begun, client, may_wait, keys).map(Who::Proved)
+        }
+        (None, Some(peer)) => Ok(Who::Proved(certificates.subject(peer, Clock::wall_millis() / 1_000)?)),
+        (None, None) => Err(Failure::new(FailureKind::Unauthenticated, NO_TOKEN).into()),
     }
 }
 

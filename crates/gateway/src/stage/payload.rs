@@ -8,6 +8,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
+use holdfast_codec::answer::{AnswerId, Compared};
 use holdfast_telemetry::Hash;
 use holdfast_types::{Failure, FailureKind};
 
@@ -76,6 +77,16 @@ impl Payload {
         match self {
             Self::Whole(_) => false,
             Self::Stream(_, fault) => fault.owes(),
+        }
+    }
+
+    /// What an answer's `id` is to this request, which is read to its end for it or only looked at. Of a body that streams through nothing is kept to
+    /// compare it with.
+    pub fn compare(&self, id: &AnswerId, in_full: bool) -> Compared {
+        match self {
+            Self::Whole(bytes) if in_full => id.compare(bytes),
+            Self::Whole(bytes) => id.glance(bytes),
+            Self::Stream(..) => Compared::Unknown,
         }
     }
 
