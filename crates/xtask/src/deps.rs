@@ -42,7 +42,7 @@ const TABLE: &[Row] = &[
     row("3", "bank", &["types", "quota"], false),
     row("3", "telemetry", &["types"], false),
     row("3", "wire", &["types", "placement", "digest", "decide", "config", "plane"], false),
-    row("4", "sim", &["types", "placement", "quota", "quorum", "decide"], true),
+    row("4", "sim", &["types", "placement", "quota", "assign", "quorum", "decide"], true),
     row(
         "4",
         "gateway",
