@@ -11,7 +11,7 @@ use crate::identity::Auth;
 use crate::limits::{Plan, PlanLimits, ScopeLimits};
 use crate::model::{Config, Tenant};
 use crate::path::Path;
-use crate::settings::{Audit, Exposures, Listen};
+use crate::settings::{Audit, Listen};
 use crate::stamps::{Stamp, Stamps};
 use crate::tree::{Node, Place};
 
@@ -104,7 +104,6 @@ pub(crate) fn check(checker: &mut Checker<'_, '_>, file: File) -> Config {
     let is_loopback = file.listen.data.ip().to_canonical().is_loopback();
     let default_stamps = if is_loopback { Stamps::ALL } else { Stamps::ALL.without(Stamp::Replica) };
     check_audit(checker, &file.audit);
-    check_exposures(checker, &file.exposures);
     check_presence(checker, &file);
     crate::check_fleet::check(checker, &file);
     let catalogue = crate::check_models::Catalogue::new(&file.models, &file.pools);
@@ -116,6 +115,7 @@ pub(crate) fn check(checker: &mut Checker<'_, '_>, file: File) -> Config {
     let tenants = crate::check_tenants::check(checker, &file.tenants, &catalogue, &known);
     let experiments = crate::check_experiments::check(checker, &file.experiments, &file.tenants, &catalogue);
     check_users(checker, auth.as_ref(), &plans, &tenants);
+    let stream = crate::stream::check(checker, file.stream);
     Config {
         listen: file.listen,
         workers: file.workers,
@@ -130,8 +130,8 @@ pub(crate) fn check(checker: &mut Checker<'_, '_>, file: File) -> Config {
         loads: file.loads,
         metrics: file.metrics,
         audit: file.audit,
-        exposures: file.exposures,
         receipts: file.receipts,
+        stream,
         log: file.log,
         store: file.store,
         control: file.control,
@@ -217,16 +217,6 @@ fn check_audit(checker: &mut Checker<'_, '_>, audit: &Audit) {
         let reason = format!(
             "max_total_size {total} is less than twice max_file_size {file}: whole files are removed, never the last"
         );
-        checker.fault(&path.field(field), reason);
-    }
-}
-
-fn check_exposures(checker: &mut Checker<'_, '_>, exposures: &Exposures) {
-    let path = Path::Root.field("exposures");
-    let (file, total) = (exposures.max_file_size, exposures.max_total_size);
-    if total.0 / 2 < file.0 {
-        let field = if checker.tree.has(&path.field("max_total_size")) { "max_total_size" } else { "max_file_size" };
-        let reason = format!("max_total_size {total} is less than twice max_file_size {file}: whole files are removed");
         checker.fault(&path.field(field), reason);
     }
 }

@@ -22,6 +22,7 @@ use crate::section::{form, section};
 use crate::settings::*;
 use crate::special::{Document, DocumentKind, StampsKind, Tolerance};
 use crate::stamps::Stamps;
+use crate::stream::StreamForm;
 use crate::template::Template;
 use crate::text::*;
 use crate::units::*;
@@ -56,10 +57,10 @@ section! {
         metrics: Metrics = Metrics::default(), form::<Metrics>();
         /// The record of which version gave which answer, in a chain of hashes.
         audit: Audit = Audit::default(), form::<Audit>();
-        /// Which arms of experiments people were given: an event for each person and arm, as lines of JSON.
-        exposures: Exposures = Exposures::default(), form::<Exposures>();
         /// The decisions of the last requests, kept in memory for who asks.
         receipts: Receipts = Receipts::default(), form::<Receipts>();
+        /// WebSockets on the data port, at `/v1/stream` and the paths of `routes`. Left out: there are none.
+        stream: Option<StreamForm> = None, Optional(form::<StreamForm>());
         /// What is logged and how.
         log: Log = Log::default(), form::<Log>();
         /// Where the control planes of a fleet keep the truth: for `holdfast control`.

@@ -13,10 +13,9 @@ use crate::fleet::{ControlSection, GatewaySection, Role, StoreSection};
 use crate::identity::Auth;
 use crate::limits::{Plan, PlanLimits};
 use crate::pool::{Digest, Pool};
-use crate::settings::{
-    Audit, Exposures, FleetLoads, History, Limits, Listen, Log, Metrics, Receipts, Rollouts, Timeouts, Truth,
-};
+use crate::settings::{Audit, FleetLoads, History, Limits, Listen, Log, Metrics, Receipts, Rollouts, Timeouts, Truth};
 use crate::stamps::Stamps;
+use crate::stream::Stream;
 
 /// A whole configuration.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,10 +46,10 @@ pub struct Config {
     pub metrics: Metrics,
     /// The audit log.
     pub audit: Audit,
-    /// Exposures to experiments.
-    pub exposures: Exposures,
     /// Receipts.
     pub receipts: Receipts,
+    /// WebSockets on the data port, if there are any.
+    pub stream: Option<Stream>,
     /// Logs.
     pub log: Log,
     /// The fleet's store. Always there in the file of a control plane, never in others.
@@ -88,8 +87,8 @@ impl Default for Config {
             loads: FleetLoads::default(),
             metrics: Metrics::default(),
             audit: Audit::default(),
-            exposures: Exposures::default(),
             receipts: Receipts::default(),
+            stream: None,
             log: Log::default(),
             store: None,
             control: None,
@@ -119,12 +118,6 @@ impl Config {
     pub fn receipts_folder(&self) -> PathBuf {
         let disk = self.receipts.disk.as_ref().and_then(|disk| disk.folder.clone());
         disk.unwrap_or_else(|| self.state.join("receipts"))
-    }
-
-    /// Where exposures are.
-    #[must_use]
-    pub fn exposures_folder(&self) -> PathBuf {
-        self.exposures.folder.clone().unwrap_or_else(|| self.state.join("exposures"))
     }
 
     /// Where the audit log is.

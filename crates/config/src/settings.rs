@@ -195,26 +195,6 @@ section! {
 }
 
 section! {
-    /// Which arms of experiments people were given: an event for each person and arm, as lines of JSON.
-    pub struct Exposures {
-        /// Whether they are written. Nothing is written before there is an experiment.
-        enabled: bool = true, Flag;
-        /// Where the files are, for this gateway alone. Left out: the folder `exposures` in `state`.
-        folder: Option<PathBuf> = None, Optional(PATH);
-        /// A file that has this size is followed by the next.
-        max_file_size: Bytes = Bytes(64 * MIB), size(4 * KIB, 4 * GIB);
-        /// Most bytes of all files, at least twice `max_file_size`: over it the oldest files are removed.
-        max_total_size: Bytes = Bytes(4 * GIB), size(8 * KIB, 1_024 * TIB);
-        /// How long they are kept, if there is room.
-        retention: Duration = secs(90 * DAY / 1_000), millis_to(60_000, 3_650 * DAY);
-        /// Most events of one worker that wait to be written. One that finds no place is lost and counted.
-        queue: u32 = 4_096, Count { least: 1, most: 1_000_000 };
-        /// How many are remembered, at about 16 bytes each, so that they are written once.
-        remember: u32 = 200_000, Count { least: 32, most: 100_000_000 };
-    }
-}
-
-section! {
     /// The decisions of the last requests, kept in memory for who asks.
     pub struct Receipts {
         /// How many are kept in all, in equal parts for the workers, at about 700 bytes each. Zero: none.

@@ -64,16 +64,13 @@ pub async fn listen(
 
 async fn route(gateway: &Arc<Gateway>, access: &Access, also: Option<Also>, request: Request<Incoming>) -> Answer {
     let path = request.uri().path();
-    let own = is_gateways(path);
+    let own = OWN.contains(&path) || path.starts_with("/v1/receipts/");
     if let Some(also) = also.filter(|_| !own) {
         return also(request).await;
     }
     let open = matches!(path, "/livez" | "/readyz" | "/healthz");
     if !open && let Err(refused) = access(request.headers(), request.extensions()) {
         return *refused;
-    }
-    if !own {
-        return problem(StatusCode::NOT_FOUND, if path.starts_with("/v1/") { DESIRED } else { NOTHING });
     }
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         return not_allowed("GET, HEAD", "this resource is read only");
@@ -96,20 +93,9 @@ async fn route(gateway: &Arc<Gateway>, access: &Access, also: Option<Also>, requ
         "/v1/shadows" => shadows(gateway, &query),
         _ => match path.strip_prefix("/v1/receipts/") {
             Some(id) => receipt(gateway, id).await,
-            None => problem(StatusCode::NOT_FOUND, NOTHING),
+            None => problem(StatusCode::NOT_FOUND, "there is nothing at this path"),
         },
     }
-}
-
-const NOTHING: &str = "there is nothing at this path";
-/// The answer of a gateway without a control plane in its process.
-const DESIRED: &str =
-    "this is a gateway: what is desired, roll-outs and nodes are asked of a control plane, at its admin port";
-
-/// Whether a path of the admin port is a gateway's, and not a control plane's.
-#[must_use]
-pub fn is_gateways(path: &str) -> bool {
-    OWN.contains(&path) || path.starts_with("/v1/receipts/")
 }
 
 /// The paths that this crate answers.
@@ -235,7 +221,12 @@ fn explain(gateway: &Gateway, query: &Query<'_>) -> Answer {
 fn limits(gateway: &Gateway, query: &Query<'_>) -> Value {
     let limit = query.get("limit").and_then(|l| l.parse().ok()).unwrap_or(PAGE).clamp(1, PAGE);
     let (of, after) = (query.get("tenant"), query.get("after"));
-    crate::limits::listed(&gateway.tables.load().limits, of.as_deref(), after.as_deref(), limit, Clock::now())
+    let table = gateway.tables.load();
+    let mut listed = crate::limits::listed(&table.limits, of.as_deref(), after.as_deref(), limit, Clock::now());
+    if table.settings.stream.is_some() {
+        listed["stream"] = gateway.streams.shown(Clock::now());
+    }
+    listed
 }
 
 /// `?after=TENANT&limit=N` pages through the pins.

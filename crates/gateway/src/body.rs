@@ -73,7 +73,7 @@ impl Body for AnswerBody {
                         shadow.saw(data);
                     }
                 }
-                Some(Err(_)) => exchange.on_connection.cut(),
+                Some(Err(_)) => {}
                 None => exchange.gives(&[], true),
             }
         }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::HeaderValue;
 
 use holdfast_config::{Stamp, Stamps};
-use holdfast_decide::{Cause, KeyFrom, Reason, Route};
+use holdfast_decide::{Cause, Reason, Route};
 use holdfast_identity::Subject;
 use holdfast_net::RequestGuard;
 use holdfast_telemetry::{AccessRecord, Clock, Endpoint, GaugeGuard, Outcome, Timing};
@@ -36,8 +36,6 @@ pub struct Resolution {
     pub reason: Reason,
     /// The arm or rule that chose it, if one did.
     pub cause: Option<Arc<Cause>>,
-    /// By which key, of an arm.
-    pub by: Option<KeyFrom>,
     /// Under which revision.
     pub revision: RevisionGuard,
     /// The revision as a stamp.
@@ -151,6 +149,11 @@ impl Exchange {
     /// The client's address.
     pub fn client(&self) -> Option<&str> {
         self.client.as_deref()
+    }
+
+    /// The same, to be kept.
+    pub fn client_shared(&self) -> Option<Arc<str>> {
+        self.client.clone()
     }
 
     /// Notes that it is being sent to a replica.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use holdfast_config::Frame;
 use holdfast_net::{DrainHandle, Tasks};
 use holdfast_plane::View;
-use holdfast_telemetry::{AccessLog, AuditLog, ExposureLog, GatewayMetrics};
+use holdfast_telemetry::{AccessLog, AuditLog, GatewayMetrics};
 
 use crate::limits::AddressAttempts;
 use crate::probes::StoreProbe;
@@ -14,6 +14,7 @@ use crate::residency::{Company, Driver};
 use crate::server::Gateway;
 use crate::stage::blame::Blame;
 use crate::standing::Standing;
+use crate::stream::Streams;
 use crate::table::{StartError, Tables};
 
 /// See the module.
@@ -22,7 +23,6 @@ pub(crate) struct Parts {
     pub(crate) metrics: Arc<GatewayMetrics>,
     pub(crate) access: AccessLog,
     pub(crate) audit: AuditLog,
-    pub(crate) exposures: ExposureLog,
     pub(crate) standing: Arc<Standing>,
     pub(crate) store: Option<StoreProbe>,
     /// Those who share the loads with it.
@@ -41,8 +41,7 @@ impl Parts {
     /// # Errors
     /// There is no table.
     pub(crate) fn gateway(self, first: &View) -> Result<(Arc<Gateway>, DrainHandle), StartError> {
-        let Self { frame, metrics, access, audit, exposures, standing, store, company, on_disk, workers, control } =
-            self;
+        let Self { frame, metrics, access, audit, standing, store, company, on_disk, workers, control } = self;
         let count = workers.len();
         let driver = Driver::new(workers, control, metrics.clone());
         if let Some(company) = company {
@@ -53,19 +52,20 @@ impl Parts {
         let receipts = Receipts::new(tables.load().config.receipts.keep as usize, count).with_disk(on_disk);
         let (drain_handle, drain) = DrainHandle::new();
         let (blame, attempts) = (Blame::default(), AddressAttempts::default());
+        let streams = Streams::new(metrics.registry());
         let gateway = Gateway {
             tables,
             driver,
             metrics,
             access,
             audit,
-            exposures,
             receipts,
             standing,
             drain,
             blame,
             store,
             attempts,
+            streams,
         };
         Ok((Arc::new(gateway), drain_handle))
     }

@@ -15,7 +15,7 @@ use holdfast_config::{Config, Frame};
 use holdfast_net::tls::Entrance;
 use holdfast_net::{Admission, Drain, Listener, Tasks, bind};
 use holdfast_plane::ControlEnd;
-use holdfast_telemetry::{AccessLog, AuditLog, Clock, ExposureLog, GatewayMetrics};
+use holdfast_telemetry::{AccessLog, AuditLog, Clock, GatewayMetrics};
 use holdfast_types::FailureKind;
 
 use crate::admin;
@@ -27,6 +27,7 @@ use crate::receipts::{Disk, Receipts};
 use crate::residency::{Company, Driver};
 use crate::stage::blame::Blame;
 use crate::standing::Standing;
+use crate::stream::Streams;
 use crate::table::{StartError, Tables};
 use crate::worker::WorkerHandle;
 
@@ -42,8 +43,6 @@ pub struct Gateway {
     pub access: AccessLog,
     /// The audit log.
     pub audit: AuditLog,
-    /// Which arms people were given.
-    pub exposures: ExposureLog,
     /// The last requests' receipts.
     pub receipts: Receipts,
     /// Whether the table is known to be the control plane's.
@@ -56,6 +55,8 @@ pub struct Gateway {
     pub store: Option<StoreProbe>,
     /// Connections that addresses have opened.
     pub attempts: AddressAttempts,
+    /// WebSockets.
+    pub streams: Streams,
 }
 
 /// How to run a gateway.
@@ -74,8 +75,6 @@ pub struct Options {
     pub access: AccessLog,
     /// The audit log.
     pub audit: AuditLog,
-    /// Which arms people were given.
-    pub exposures: ExposureLog,
     /// Where receipts are kept on disk, if they are.
     pub receipts: Option<Arc<Disk>>,
     /// TLS on the admin port, if there is any.
@@ -132,7 +131,6 @@ pub async fn serve(
         metrics,
         access,
         audit,
-        exposures,
         receipts: on_disk,
         admin_entrance: entrance,
         access_to_admin,
@@ -155,7 +153,6 @@ pub async fn serve(
         metrics,
         access,
         audit,
-        exposures,
         standing,
         store,
         company,
@@ -274,6 +271,7 @@ async fn housekeeping(gateway: Arc<Gateway>) {
             }
         }
         gateway.tables.limits.sweep();
+        gateway.streams.openings.sweep(Clock::now());
         if beats.is_multiple_of(60) {
             gateway.metrics.forget_unused();
             gateway.audit.tend();

@@ -12,8 +12,6 @@ use holdfast_testkit::v2_stub::V2;
 use holdfast_testkit::{Holdfast, Script, Step, Stub, eventually};
 use http::Method;
 use serde_json::json;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 
@@ -318,25 +316,4 @@ async fn a_long_answer_whose_json_does_not_end_is_cut_and_its_connection_closed(
     assert_ne!(used[2], used[3], "{used:?}");
     let metrics = gateway.metrics().await;
     assert_eq!(metrics.sum("holdfast_wrong_version_total", &[]), 0.0);
-}
-
-/// HTTP/1.0 has no other end of such an answer than that of the connection, so an orderly one would make a whole answer of it.
-#[tokio::test]
-async fn a_cut_answer_to_http_10_ends_in_a_reset() {
-    let whole = long(r#"],"id":"x"}"#);
-    let (_stub, gateway) =
-        rig([long(""), whole].map(|body| Script::with_headers(200, &[JSON], body.as_bytes())).into()).await;
-    let ask = async |number: usize| {
-        let mut client = TcpStream::connect(gateway.data.addr()).await.unwrap();
-        let body = probe().to_string();
-        let head = format!(
-            "POST {INFER} HTTP/1.0\r\nx-tenant: acme\r\nx-wants: {number}\r\ncontent-length: {}\r\n\r\n{body}",
-            body.len()
-        );
-        client.write_all(head.as_bytes()).await.unwrap();
-        let mut answer = Vec::new();
-        client.read_to_end(&mut answer).await.map(|_| answer).map_err(|error| error.kind())
-    };
-    assert_eq!(ask(0).await, Err(std::io::ErrorKind::ConnectionReset));
-    assert!(ask(1).await.unwrap().ends_with(br#""id":"x"}"#));
 }

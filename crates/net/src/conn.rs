@@ -33,10 +33,6 @@ pub struct ConnState {
     blocked: AtomicBool,
     /// The client has left while a request of its was being answered and nobody read.
     gone: AtomicBool,
-    /// Its answers, those of HTTP/1.0, may have no end but that of the connection.
-    ends_by_close: AtomicBool,
-    /// An answer broke off.
-    cut: AtomicBool,
     /// What who serves the connection keeps with it.
     kept: OnceLock<Box<dyn Any + Send + Sync>>,
 }
@@ -60,8 +56,6 @@ impl Default for ConnState {
             writes: AtomicU64::new(0),
             blocked: AtomicBool::new(false),
             gone: AtomicBool::new(false),
-            ends_by_close: AtomicBool::new(false),
-            cut: AtomicBool::new(false),
             kept: OnceLock::new(),
         }
     }
@@ -145,16 +139,6 @@ impl ConnState {
         self.gone.load(Ordering::Relaxed)
     }
 
-    /// Notes a request of HTTP/1.0.
-    pub fn set_ends_by_close(&self) {
-        self.ends_by_close.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether an answer broke off whose end nobody could tell from this one.
-    pub(crate) fn must_reset(&self) -> bool {
-        self.cut.load(Ordering::Relaxed) && self.ends_by_close.load(Ordering::Relaxed)
-    }
-
     pub(crate) fn set_closing(&self) {
         self.closing.store(true, Ordering::Relaxed);
     }
@@ -187,11 +171,6 @@ impl RequestGuard {
     #[must_use]
     pub fn kept<T: Any + Default + Send + Sync>(&self) -> Option<&T> {
         self.0.kept.get_or_init(|| Box::new(T::default())).downcast_ref()
-    }
-
-    /// Notes that the answer breaks off.
-    pub fn cut(&self) {
-        self.0.cut.store(true, Ordering::Relaxed);
     }
 
     /// Notes that the client has given this request up before its answer.

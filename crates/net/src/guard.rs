@@ -132,6 +132,11 @@ impl Guarded {
 }
 
 impl Guarded {
+    /// The socket, and what was read and not given. None: the socket is in use.
+    pub(crate) fn into_parts(self) -> Option<(tokio::net::TcpStream, BytesMut)> {
+        Some((self.stream.into_stream()?, self.held))
+    }
+
     /// Reads on for a while after the last answer when the client may still be sending: a socket that is closed with bytes unread resets the
     /// connection, and the reset can overtake the answer (RFC 9112, 9.6).
     fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -146,15 +151,6 @@ impl Guarded {
             linger.left = linger.left.saturating_sub(read.filled().len());
         }
         Poll::Ready(Ok(()))
-    }
-}
-
-/// An answer to HTTP/1.0 that came in pieces ends where the connection does. One that broke off must not look whole.
-impl Drop for Guarded {
-    fn drop(&mut self) {
-        if self.state.must_reset() {
-            self.stream.reset();
-        }
     }
 }
 

@@ -52,10 +52,10 @@ impl Watched {
         (self.reading, self.ended) = (false, false);
     }
 
-    /// Has the connection end in a reset when it is dropped.
-    pub(crate) fn reset(&self) {
-        // Without success it ends as connections do.
-        let _ = self.stream.set_zero_linger();
+    /// The socket alone. None: it is in use.
+    pub(crate) fn into_stream(self) -> Option<TcpStream> {
+        drop(self.watch);
+        Arc::into_inner(self.stream)
     }
 
     fn socket(&mut self) -> io::Result<Pin<&mut TcpStream>> {

@@ -295,7 +295,7 @@ impl Witness {
         let Some(own) = &self.own else { return Ok(()) };
         let holds = own.replicas.contains(&replica) && now < own.until;
         hold(holds, Invariant::Load1, || format!("a load on {replica:?}, which is not this gateway's to load on"))?;
-        let ours = self.loads.iter().filter(|l| l.op.is_some() && self.is_heard_of(now, l)).count();
+        let ours = self.loads.iter().filter(|l| l.op.is_some()).count();
         hold(ours <= own.part as usize, Invariant::Load1, || {
             format!("{ours} loads, the gateway's part is {}", own.part)
         })
@@ -303,12 +303,9 @@ impl Witness {
 
     /// Loads that count for the fleet: all, but for those on a replica that is down or gone that are over their time or were answered.
     fn in_flight(&self, now: Mono) -> usize {
+        let heard_of = |l: &&Load| (l.heard == Heard::Answer && l.deadline > now) || self.up.contains(&l.pair.0);
         let strange = self.strange.iter().filter(|(r, _)| self.up.contains(r)).map(|(_, n)| *n as usize);
-        self.loads.iter().filter(|l| self.is_heard_of(now, l)).count() + strange.sum::<usize>()
-    }
-
-    fn is_heard_of(&self, now: Mono, load: &Load) -> bool {
-        (load.heard == Heard::Answer && load.deadline > now) || self.up.contains(&load.pair.0)
+        self.loads.iter().filter(heard_of).count() + strange.sum::<usize>()
     }
 
     /// LOAD-2.

@@ -195,6 +195,14 @@ impl Replica {
         self.in_flight.load(Relaxed) + self.copies.load(Relaxed)
     }
 
+    /// Opens a connection for a socket that is passed through.
+    ///
+    /// # Errors
+    /// What the operating system says, or that it took longer than `most`.
+    pub async fn connect(&self, most: Duration) -> std::io::Result<tokio::net::TcpStream> {
+        self.connector.connect(most).await
+    }
+
     /// Open connections for requests.
     #[must_use]
     pub fn open_connections(&self) -> u32 {

@@ -29,10 +29,10 @@ impl Measured {
             now,
             endpoint: LimitedEndpoint::Infer,
             user: route.who(user),
-            plan: None,
             on: &self.on,
             bytes,
             again: false,
+            credit: false,
         };
         let Ok(taken) = route.admit(&asking, |_| {}) else { return false };
         route.settle(&self.on, now, &taken, true, bytes);

@@ -190,7 +190,7 @@ impl Order {
 
     fn told(&self, event: Event) {
         if let Some(book) = self.book.upgrade() {
-            book.told(self.at, &self.name, Clock::now(), event);
+            book.told(self.at, Clock::now(), event);
         }
     }
 }
@@ -215,11 +215,6 @@ impl Leased {
             book: book.clone(),
             link: link.clone(),
         })
-    }
-
-    /// Whether it is the limit of this name in the store.
-    pub(super) fn is_called(&self, name: &str) -> bool {
-        *self.name == *name
     }
 
     pub(super) fn limit(&self) -> Limit {

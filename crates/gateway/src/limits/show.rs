@@ -45,7 +45,11 @@ fn tenant(table: &LimitTable, name: &TenantId, terms: &Terms, now: Mono) -> Valu
         all.insert(0, row);
     }
     let mode = if terms.shadow { "shadow" } else { "enforce" };
-    json!({ "tenant": name.as_str(), "plan": terms.plan, "mode": mode, "limits": all })
+    let mut row = json!({ "tenant": name.as_str(), "plan": terms.plan, "mode": mode, "limits": all });
+    if let Some(steps) = book.and_then(|book| book.steps.shown()) {
+        row["ladder"] = steps;
+    }
+    row
 }
 
 fn limits(terms: &Terms, book: Option<&Book>, now: Mono) -> Vec<Value> {
@@ -64,11 +68,7 @@ fn head(key: &Key) -> Value {
         Source::Model(model) => json!({ "model": model.as_str() }),
         Source::Endpoint(endpoint) => json!({ "endpoint": endpoint.as_str() }),
     };
-    let mut head = json!({ "scope": key.scope.as_str(), "limit": key.what.as_str(), "for": of });
-    if let Some(plan) = &key.plan {
-        head["plan"] = plan.as_str().into();
-    }
-    head
+    json!({ "scope": key.scope.as_str(), "limit": key.what.as_str(), "for": of })
 }
 
 fn rate(row: &mut Value, allowance: Allowance) {

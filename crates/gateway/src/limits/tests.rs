@@ -1,7 +1,5 @@
 //! Limits as requests meet them: all or nothing, nothing lost, nothing forgotten, bounded.
 
-mod places;
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -63,10 +61,10 @@ impl World {
             now: self.now,
             endpoint: LimitedEndpoint::Infer,
             user: route.who(user.as_bytes()),
-            plan: None,
             on: &self.on,
             bytes,
             again: false,
+            credit: false,
         };
         route.admit(&asking, |_| {})
     }
@@ -213,7 +211,7 @@ fn exceptions_have_buckets_of_their_own_and_leave_the_rest_to_the_plan() {
         let route = world.route("a", model).unwrap();
         let user = route.who(b"u");
         route.admit(
-            &Asking { now: world.now, endpoint, user, on: &world.on, plan: None, bytes: 0, again: false },
+            &Asking { now: world.now, endpoint, user, on: &world.on, bytes: 0, again: false, credit: false },
             |_| {},
         )
     };
@@ -259,10 +257,10 @@ fn shadow_counts_what_it_would_refuse_and_refuses_nothing() {
             now: world.now,
             endpoint: LimitedEndpoint::Infer,
             user: None,
-            plan: None,
             on: &world.on,
             bytes: 0,
             again: false,
+            credit: false,
         };
         let taken = world.route("a", "m").unwrap().admit(&asking, |_| would += 1).expect("it passes");
         world.end("a", &taken, true, 0);

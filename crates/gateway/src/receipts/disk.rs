@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use holdfast_telemetry::{Clock, Counter, Wall};
 
-use super::packed::Packed;
+use super::Receipt;
 use super::show::told;
 
 /// What is in the queue is on disk, or at least with the operating system, by then.
@@ -44,7 +44,7 @@ pub struct DiskOptions {
 }
 
 enum Word {
-    Receipt(Box<Packed>),
+    Receipt(Box<Receipt>),
     /// Everything before it is to be written; then this is answered.
     Flush(SyncSender<()>),
 }
@@ -73,9 +73,9 @@ impl Disk {
         Ok(Self { queue, lost, folder, looking: Mutex::default() })
     }
 
-    /// Keeps it, if there is room in the queue.
-    pub(super) fn offer(&self, receipt: Packed) {
-        if self.queue.try_send(Word::Receipt(Box::new(receipt))).is_err() {
+    /// Keeps a copy, if there is room in the queue.
+    pub(super) fn offer(&self, receipt: &Receipt) {
+        if self.queue.try_send(Word::Receipt(Box::new(receipt.clone()))).is_err() {
             self.lost.inc();
         }
     }
@@ -185,8 +185,8 @@ impl Writer {
         }
     }
 
-    fn take(&mut self, receipt: &Packed) {
-        let mut line = told(&receipt.unpack(), Wall::read()).to_string();
+    fn take(&mut self, receipt: &Receipt) {
+        let mut line = told(receipt, Wall::read()).to_string();
         line.push('\n');
         self.waiting += 1;
         if let Err(error) = self.append(line.as_bytes()) {
@@ -281,10 +281,6 @@ mod tests {
 
     use super::super::store::tests::receipt;
 
-    fn packed(number: u64) -> Packed {
-        Packed::new(receipt(number))
-    }
-
     const LONG: Duration = Duration::from_secs(20);
     const DAY: Duration = Duration::from_secs(86_400);
 
@@ -305,13 +301,13 @@ mod tests {
     fn a_receipt_is_found_by_its_id_and_by_the_next_process_too() {
         let dir = TempDir::new();
         let (disk, lost) = open(options(&dir, 1 << 20));
-        (0..500).for_each(|number| disk.offer(packed(number)));
+        (0..500).for_each(|number| disk.offer(&receipt(number)));
         assert!(disk.flush(LONG) && lost.get() == 0);
         assert_eq!(disk.find("7").unwrap()["bytes_in"], 7);
         assert!(disk.find("500").is_none() && disk.find("").is_none() && disk.find("\"").is_none());
         drop(disk);
         let (disk, _) = open(options(&dir, 1 << 20));
-        disk.offer(packed(500));
+        disk.offer(&receipt(500));
         assert!(disk.flush(LONG));
         for number in [0, 499, 500u64] {
             assert_eq!(disk.find(&number.to_string()).unwrap()["bytes_in"], number);
@@ -322,7 +318,7 @@ mod tests {
     fn a_line_that_a_crash_cut_off_is_passed_over() {
         let dir = TempDir::new();
         let (disk, _) = open(options(&dir, 1 << 20));
-        (0..3).for_each(|number| disk.offer(packed(number)));
+        (0..3).for_each(|number| disk.offer(&receipt(number)));
         assert!(disk.flush(LONG));
         drop(disk);
         let (_, path) = numbered(&dir.join("receipts")).unwrap().remove(0);
@@ -337,7 +333,7 @@ mod tests {
         let dir = TempDir::new();
         let most = 64 * 1024;
         let (disk, lost) = open(options(&dir, most));
-        (0..2_000).for_each(|number| disk.offer(packed(number)));
+        (0..2_000).for_each(|number| disk.offer(&receipt(number)));
         assert!(disk.flush(LONG) && lost.get() == 0);
         let folder = dir.join("receipts");
         let sizes = sizes(&folder);
@@ -349,7 +345,7 @@ mod tests {
     fn the_old_go_whatever_room_there_is() {
         let dir = TempDir::new();
         let (disk, _) = open(options(&dir, 1 << 20));
-        disk.offer(packed(1));
+        disk.offer(&receipt(1));
         assert!(disk.flush(LONG));
         drop(disk);
         std::thread::sleep(Duration::from_millis(20));
@@ -367,7 +363,7 @@ mod tests {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for _ in 0..5_000 {
-                        disk.offer(packed(u64::from(offered.fetch_add(1, Relaxed))));
+                        disk.offer(&receipt(u64::from(offered.fetch_add(1, Relaxed))));
                     }
                 });
             }

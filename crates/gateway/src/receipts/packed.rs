@@ -16,7 +16,7 @@ use super::journal::{Journal, Limited, Look, Tried};
 use super::{Receipt, RouteFacts};
 
 /// See the module.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "the large one is the usual one, and is to own no memory")]
 pub enum Packed {
     /// What an ordinary request leaves.
@@ -33,7 +33,7 @@ const LOOKS: usize = 4;
 const NONE: u32 = u32::MAX;
 
 /// An ordinary request. Moments are nanoseconds since it began, so it took less than four seconds.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Plain {
     begun: Mono,
     facts: Arc<RouteFacts>,
@@ -307,7 +307,6 @@ mod tests {
                     tenant: TenantId::parse("acme").unwrap(),
                     user: Some("ann".into()),
                     plan: None,
-                    chooses: false,
                     device: None,
                     scopes: Box::default(),
                 }));

@@ -9,7 +9,6 @@ mod company;
 mod denial;
 mod poll;
 mod quarantine;
-mod reloads;
 mod server;
 mod verify;
 
@@ -35,7 +34,7 @@ use crate::fleet::{Fleet, FleetChange, OnDrained, Pool, Replica, VersionFacts, l
 
 pub use alarms::{AlarmRecord, Alarms};
 pub(crate) use company::SeatNumbers;
-pub use company::{Afar, Call, Company, Others, Parting};
+pub use company::{Afar, Call, Company, Others};
 pub(crate) use server::words;
 
 /// See the module.

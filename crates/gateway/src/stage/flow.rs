@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
 use http::request::Parts;
-use http::{HeaderMap, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body::Body;
 use hyper::body::Incoming;
 
@@ -18,13 +20,13 @@ use super::payload::{self, Payload};
 use super::{admit, dispatch, finish, resolve, send};
 use crate::asker::Asker;
 use crate::body::AnswerBody;
-use crate::exchange::Exchange;
-use crate::exposed;
+use crate::exchange::{Exchange, Resolution};
 use crate::headers;
 use crate::identity::{Issuer, Refused};
 use crate::probes;
 use crate::server::Gateway;
 use crate::settings::Settings;
+use crate::stream::Opening;
 use crate::table::Table;
 use crate::trail::Trail;
 use crate::worker::Worker;
@@ -35,6 +37,8 @@ pub enum Entered {
     Answered(Response<AnswerBody>),
     /// It has its route, and is to be served.
     Routed(Box<Call>),
+    /// It wants to become a socket.
+    Opens(Box<Opening>),
     /// It insists on a table that is not in force here yet, or its token's key is being fetched.
     Early(Box<Early>),
 }
@@ -257,6 +261,10 @@ fn enter_under(
     let settings = &table.settings;
     let call = match accept(&parts, !body.is_end_stream(), settings) {
         Ok(Asked::Model(call)) => call,
+        Ok(Asked::Stream) => {
+            let request = Request::from_parts(parts, body);
+            return Entered::Opens(Box::new(Opening { exchange, request }));
+        }
         Ok(asked) => return Entered::Answered(own_answer(exchange, gateway, &asked, parts.uri.query())),
         Err(failure) => return Entered::Answered(finish::failed(exchange, &failure)),
     };
@@ -293,10 +301,6 @@ fn enter_under(
                 journal.resolved = Some(Clock::now());
                 journal.cause.clone_from(&resolution.cause);
             });
-            if let (true, ModelOp::Infer, Ok(who)) = (resolution.cause.is_some(), call.op, &who) {
-                let asker = Asker { who, fields: &parts.headers, settings };
-                exposed::expose(&gateway, &resolution, &asker, &exchange.id);
-            }
             exchange.resolution = Some(resolution);
         }
         Err(failure) => {
@@ -377,6 +381,96 @@ async fn served(call: &mut Call, worker: &Worker) -> Result<send::Received, Fail
     dispatch::dispatch(&mut call.exchange, worker, &call.head, &mut call.payload, call.deadline).await
 }
 
+/// What a message over a socket asks for.
+pub struct Said<'a> {
+    /// Whose it is.
+    pub tenant: Option<&'a str>,
+    /// As it names the model.
+    pub model: &'a str,
+    /// The version that it names.
+    pub version: Option<&'a str>,
+    /// What tells it from other submissions.
+    pub submission: Option<&'a [u8]>,
+    /// The fields that name the user.
+    pub fields: &'a HeaderMap,
+    /// The inference request.
+    pub input: Bytes,
+    /// Its budget.
+    pub timeout: Option<Duration>,
+    /// It may be taken on credit of its limits.
+    pub credit: bool,
+}
+
+/// What a message ends with that is not served.
+pub type FailedMessage = Box<(Box<Exchange>, Failure)>;
+
+/// The stages after resolve, for an inference that is a message.
+///
+/// # Errors
+/// As for a request. The exchange is still to be ended.
+pub fn enter_message(
+    mut exchange: Box<Exchange>,
+    settings: &Arc<Settings>,
+    resolved: Result<Resolution, Failure>,
+    said: Said<'_>,
+) -> Result<Box<Call>, FailedMessage> {
+    exchange.method = "MESSAGE";
+    exchange.endpoint = Endpoint::Infer;
+    exchange.stamps = settings.stamps;
+    let gateway = exchange.gateway().clone();
+    let resolution = match resolved {
+        Ok(resolution) => resolution,
+        Err(failure) => {
+            exchange.note(|journal| journal.asks(said.tenant, said.model, said.version));
+            return Err(Box::new((exchange, failure)));
+        }
+    };
+    if gateway.tables.shadows.any() {
+        let submission = said.submission.unwrap_or(&exchange.id.text);
+        exchange.shadow = gateway.tables.shadows.choose(&resolution, submission);
+    }
+    exchange.note(|journal| {
+        journal.resolved = Some(Clock::now());
+        journal.cause.clone_from(&resolution.cause);
+    });
+    exchange.resolution = Some(resolution);
+    let bytes = said.input.len() as u64;
+    if bytes > settings.body {
+        return Err(Box::new((exchange, crate::upstream_body::too_large())));
+    }
+    if let Err(failure) = admit::admit_message(&mut exchange, said.fields, bytes, said.credit, settings) {
+        return Err(Box::new((exchange, failure)));
+    }
+    let budget = said.timeout.unwrap_or(settings.request).min(settings.request_max);
+    let deadline = exchange.begun.after(budget);
+    let head = send::Head {
+        op: ModelOp::Infer,
+        trusted: None,
+        query: None,
+        answer_head: settings.answer_head,
+        patience: settings.request,
+        method: http::Method::POST,
+        fields: HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]),
+    };
+    let (settings, payload) = (settings.clone(), Payload::Whole(said.input));
+    Ok(Box::new(Call { exchange, settings, head, body: None, payload, deadline }))
+}
+
+/// Has a message served.
+///
+/// # Errors
+/// Why it was not. The exchange is still to be ended.
+///
+/// # Cancel safety
+/// As [`serve`].
+pub async fn serve_message(mut call: Box<Call>, worker: Arc<Worker>) -> Result<Response<AnswerBody>, FailedMessage> {
+    match served(&mut call, &worker).await {
+        Ok(received) if call.exchange.shadow.is_some() => Ok(kept(*call, received)),
+        Ok(received) => Ok(finish::answer(call.exchange, received)),
+        Err(failure) => Err(Box::new((call.exchange, failure))),
+    }
+}
+
 /// Answers that need no replica.
 fn own_answer(
     mut exchange: Box<Exchange>,
@@ -389,7 +483,7 @@ fn own_answer(
     let (status, json) = match asked {
         Asked::Ready => probes::ready(gateway, probes::is_verbose(query)),
         Asked::ServerMetadata => (StatusCode::OK, probes::server_metadata()),
-        Asked::Live | Asked::Model(_) => (StatusCode::OK, probes::live()),
+        Asked::Live | Asked::Model(_) | Asked::Stream => (StatusCode::OK, probes::live()),
     };
     finish::own(exchange, status, json)
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use http::HeaderMap;
 
 use holdfast_identity::Subject;
-use holdfast_types::{Failure, FailureKind, TenantId};
+use holdfast_types::{Failure, FailureKind, Mono, TenantId};
 
 use crate::exchange::Exchange;
 use crate::identity::Refused;
@@ -47,6 +47,33 @@ pub fn identify<'h>(
             let (begun, client, keys) = (exchange.begun, exchange.client(), settings.keys.as_deref());
             identity.identify(headers, begun, client, may_wait, keys).map(Who::Proved)
         }
+    }
+}
+
+/// Whom a credential names that was good before: its time may be over, its key may have been taken away. Not counted against its address, since whoever keeps
+/// a socket open does not try.
+///
+/// # Errors
+/// As [`identify`].
+pub fn again(headers: &HeaderMap, settings: &Settings, now: Mono) -> Result<Option<Arc<Subject>>, Refused> {
+    match &settings.identity {
+        None => Ok(trusted(headers, settings).map(|_| None)?),
+        Some(identity) => identity.identify(headers, now, None, true, settings.keys.as_deref()).map(Some),
+    }
+}
+
+/// Whose request it is, as it is known already: whom a token has proved, or else whom the trusted header names.
+///
+/// # Errors
+/// `unauthenticated`.
+pub fn as_known<'h>(
+    headers: &'h HeaderMap,
+    settings: &Settings,
+    subject: Option<&Arc<Subject>>,
+) -> Result<Who<'h>, Failure> {
+    match subject {
+        Some(subject) => Ok(Who::Proved(subject.clone())),
+        None => trusted(headers, settings).map(Who::Named),
     }
 }
 
@@ -121,7 +148,6 @@ mod tests {
             tenant: TenantId::parse("acme").unwrap(),
             user: user.map(Into::into),
             plan: None,
-            chooses: false,
             device: None,
             scopes: Box::default(),
         };

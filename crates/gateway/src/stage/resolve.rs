@@ -35,7 +35,6 @@ pub fn resolve(
         state: state.ok_or_else(gone)?,
         reason: decision.reason,
         cause: decision.cause.cloned(),
-        by: decision.by,
         revision: table.usage.enter(),
         revision_stamp: table.stamp.clone(),
     })

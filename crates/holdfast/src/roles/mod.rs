@@ -10,7 +10,6 @@ mod leading;
 mod port;
 mod proofs;
 mod reload;
-mod renewal;
 mod seat;
 
 use std::path::Path;
