@@ -20,11 +20,13 @@ pub enum Purpose {
     Layer,
     /// Whether somebody is kept out of all experiments.
     Holdout,
+    /// No place: the hash that stands for somebody in events.
+    Subject,
 }
 
 impl Purpose {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Inclusion, Self::Arm, Self::Layer, Self::Holdout];
+    pub const ALL: [Self; 5] = [Self::Inclusion, Self::Arm, Self::Layer, Self::Holdout, Self::Subject];
 
     /// The first part of what is hashed.
     #[must_use]
@@ -34,6 +36,7 @@ impl Purpose {
             Self::Arm => "holdfast/experiment-arm/1",
             Self::Layer => "holdfast/experiment-layer/1",
             Self::Holdout => "holdfast/experiment-holdout/1",
+            Self::Subject => "holdfast/experiment-subject/1",
         }
     }
 }

@@ -24,6 +24,7 @@ SALTS = {
     "arm": "holdfast/experiment-arm/1",
     "layer": "holdfast/experiment-layer/1",
     "holdout": "holdfast/experiment-holdout/1",
+    "subject": "holdfast/experiment-subject/1",
 }
 PLACES_HEAD = """\
 # Places: XXH3-64, seed 0, over parts; each part is its length (u32, little endian) and its bytes; the first part is the salt. The place is
@@ -65,6 +66,7 @@ def places():
     for purpose in SALTS:
         for key in keys:
             cases.append((purpose, [b"exp", struct.pack("<I", 1), b"user", key.encode()]))
+        cases.append((purpose, [b"user", b"ann"]))
         cases.append((purpose, []))
         cases.append((purpose, [b"expu", b"ser"]))
         cases.append((purpose, [b"exp", b"user"]))

@@ -54,7 +54,7 @@ impl Limits {
         call.arg(now.map(|now| now.to_string()).unwrap_or_default());
         // Sends the script along once if the store does not know it, and nothing else a second time.
         let told: Vec<i64> = store.call(&call).await?;
-        let [order, tokens, chunk, gateways, ask_after, alone_for] = told.as_slice() else { return Ok(None) };
+        let [order, tokens, chunk, gateways, ask_after, alone_for, next_in] = told.as_slice() else { return Ok(None) };
         let number = |n: &i64| u64::try_from(*n).unwrap_or(0);
         Ok(Some(Answer {
             gateway: ask.gateway,
@@ -65,6 +65,7 @@ impl Limits {
             ask_after: Duration::from_micros(number(ask_after)),
             lease: rules.lease,
             alone_for: Duration::from_micros(number(alone_for)),
+            next_in: Duration::from_micros(number(next_in)),
         }))
     }
 }

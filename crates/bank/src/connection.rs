@@ -29,6 +29,8 @@ pub struct Options {
     pub gateways: u32,
     /// A number that other gateways do not have, to spread reconnects.
     pub seed: u64,
+    /// What it keeps, in a word: `limits` or `ledger`. Gateways are counted for each by itself.
+    pub keeps: &'static str,
 }
 
 /// How the store does.
@@ -103,6 +105,15 @@ impl Store {
         }
     }
 
+    /// When the store was empty, in microseconds since 1970, as far as it knows of this slot. Where it has forgotten that as well, it is told now.
+    ///
+    /// # Errors
+    /// [`Down`].
+    pub async fn born(&self, slot: u64) -> Result<u64, Down> {
+        let script = redis::Script::new(BORN);
+        self.call(&script.key(format!("{}:born", self.base(slot)))).await
+    }
+
     /// Makes a call, within the deadline.
     ///
     /// # Errors
@@ -133,7 +144,7 @@ impl Store {
 
     fn lose(&self, why: &Down) {
         if self.connection.lock().take().is_some() {
-            tracing::warn!(%why, "the store of limits is left; limits are applied by this gateway's part");
+            tracing::warn!(%why, keeps = self.options.keeps, "the store is left until it answers again");
             self.lost.notify_one();
         }
     }
@@ -146,7 +157,7 @@ impl Store {
             if let Some(connection) = self.connect().await {
                 *self.connection.lock() = Some(connection);
                 self.connects.fetch_add(1, Relaxed);
-                tracing::info!("the store of limits answers");
+                tracing::info!(keeps = self.options.keeps, "the store answers");
                 wait = FIRST;
                 self.tend(&mut jitter).await;
             }
@@ -185,7 +196,9 @@ impl Store {
         loop {
             match self.beat().await {
                 Ok(gateways) => self.gateways.store(gateways, Relaxed),
-                Err(Down::Answered(why)) => tracing::warn!(%why, "the store of limits does not count gateways"),
+                Err(Down::Answered(why)) => {
+                    tracing::warn!(%why, keeps = self.options.keeps, "the store does not count gateways");
+                }
                 Err(Down::Away | Down::Late) => {}
             }
             if self.connection.lock().is_none() {
@@ -202,7 +215,10 @@ impl Store {
 
     /// Says that this gateway lives; how many do.
     async fn beat(&self) -> Result<u64, Down> {
-        let key = format!("holdfast:{}:gateways", self.options.namespace);
+        let key = match self.options.keeps {
+            "limits" => format!("holdfast:{}:gateways", self.options.namespace),
+            other => format!("holdfast:{}:{other}:gateways", self.options.namespace),
+        };
         let (me, lives) = (self.options.seed, LIVES.as_millis() as u64);
         let script = redis::Script::new(BEATS);
         let mut call = script.key(key);
@@ -217,6 +233,9 @@ const MOVES: [&str; 3] = ["LOADING", "READONLY", "MASTERDOWN"];
 const BEATS: &str = "local t = redis.call('TIME') local now = t[1] * 1000 + math.floor(t[2] / 1000) \
     redis.call('ZADD', KEYS[1], now, ARGV[1]) redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - ARGV[2]) \
     redis.call('PEXPIRE', KEYS[1], 60000) return redis.call('ZCARD', KEYS[1])";
+
+const BORN: &str = "local t = redis.call('TIME') local now = t[1] * 1000000 + t[2] \
+    redis.call('SET', KEYS[1], string.format('%.0f', now), 'NX') return redis.call('GET', KEYS[1])";
 
 /// The wait, from three quarters of it to five quarters.
 fn spread(wait: Duration, jitter: &mut u64) -> Duration {

@@ -1,4 +1,5 @@
-//! The store's side of limits that gateways share, in Redis or Valkey: one script, one hash for each limit, the store's own clock.
+//! What gateways keep outside of themselves: the limits that they share, in Redis or Valkey (one script, one hash for each limit, the store's own clock); and
+//! the ledger of submissions, there (`ledger`) or in one file (`file`).
 //!
 //! | what goes wrong | what happens |
 //! |---|---|
@@ -12,6 +13,8 @@
 
 mod ask;
 mod connection;
+pub mod file;
+pub mod ledger;
 
 pub use ask::{Limits, MAX_PARTS};
 pub use connection::{Options, State, Store};
@@ -20,12 +23,12 @@ pub use connection::{Options, State, Store};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Down {
     /// There is no connection that has answered, so nothing was sent.
-    #[error("the store of limits is not there")]
+    #[error("the store is not there")]
     Away,
     /// No answer within the deadline; it may have been done.
-    #[error("the store of limits did not answer in time")]
+    #[error("the store did not answer in time")]
     Late,
     /// The store answered, but not what was asked.
-    #[error("the store of limits answered: {0}")]
+    #[error("the store answered: {0}")]
     Answered(String),
 }

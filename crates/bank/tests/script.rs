@@ -13,8 +13,8 @@ use holdfast_types::Mono;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 async fn connected(redis: &RedisServer, seed: u64) -> Arc<Store> {
-    let options =
-        Options { url: redis.url(), namespace: "test".into(), within: Duration::from_millis(500), gateways: 1, seed };
+    let (url, within) = (redis.url(), Duration::from_millis(500));
+    let options = Options { url, namespace: "test".into(), within, gateways: 1, seed, keeps: "limits" };
     let store = Store::new(options).unwrap();
     tokio::spawn(store.clone().run());
     eventually("a connection", PATIENCE, async || store.state().up.then_some(())).await;

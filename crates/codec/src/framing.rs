@@ -90,6 +90,9 @@ pub enum Phase {
     Body,
 }
 
+/// Most empty lines before a request line. Old clients send one after a body.
+const EMPTY_LINES: usize = 8;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Head,
@@ -186,8 +189,12 @@ impl Monitor {
 
     /// The length of the head at the front, `None` if its end has not come.
     fn head(&mut self, bytes: &[u8]) -> Result<Option<usize>, Violation> {
-        // Empty lines before a request line are allowed (RFC 9112, 2.2).
-        let skipped = bytes.chunks_exact(2).take_while(|pair| pair == b"\r\n").count() * 2;
+        // Empty lines before a request line are allowed (RFC 9112, 2.2). They are held with the head, so there is a bound.
+        let empty = bytes.chunks_exact(2).take(EMPTY_LINES + 1).take_while(|pair| pair == b"\r\n").count();
+        if empty > EMPTY_LINES {
+            return Err(Violation::RequestLine);
+        }
+        let skipped = empty * 2;
         let rest = &bytes[skipped..];
         // A head that does not come whole is searched for its end before it is read, so that its beginning is not read again with each piece.
         let is_whole = self.searched == 0 || has_end(rest, self.searched);

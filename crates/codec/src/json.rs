@@ -4,9 +4,15 @@
 //! follows strings, escapes and nesting, which is all that is needed to tell a top-level member from the same name inside a payload. Keys are
 //! compared after their escapes are undone, so `"model\u005fname"` is `model_name` here as it is to the client's parser (RFC 8259, section 7), and
 //! without regard to case in any alphabet, as some parsers do (Go's reads `ſ` as `s`). What is not one JSON object is reported as foreign (whether
-//! its strings are UTF-8 is for [`crate::utf8`] to say), and so is a byte between the values that JSON has no use for, such as the quotes and comments of JSON5: another reader may see other members in it.
+//! its strings are UTF-8 is for [`crate::utf8`] to say): another reader may see other members in it. That is so of a comma or colon of the top level that is
+//! missing, doubled or out of place, of brackets that do not match, of a control character in a key, and of a byte between the values that JSON has no use
+//! for, such as the quotes and comments of JSON5. Inside nested values commas and colons are not looked at: they cannot make a member of the top level.
 
 use std::borrow::Cow;
+
+mod strings;
+
+use strings::{quote_or_escape, reads_as, string_end, unescape};
 
 /// Longest value that is kept for comparison; a longer one is reported cut and flagged.
 pub const MAX_VALUE: usize = 256;
@@ -48,12 +54,18 @@ pub enum Event<'c> {
 enum State {
     /// Before the text's first brace.
     Start,
-    /// In the top object, where a key may come.
+    /// In the top object, where its first key or its end may come.
+    First,
+    /// After a comma of the top object.
     ExpectKey,
     /// Inside a top-level key.
     Key,
-    /// After a top-level key, before its value.
+    /// After a top-level key, before its colon.
     Colon,
+    /// After the colon, before the value.
+    Before,
+    /// After a value: a comma, or the end.
+    After,
     /// Inside a value nobody watches.
     Skip,
     /// Inside a watched string.
@@ -66,22 +78,26 @@ enum State {
     Foreign,
 }
 
-/// What a byte is while a value is skipped: nothing, a comma, which matters outside of all brackets only, or what matters anywhere: quotes,
-/// brackets, and what may not be there. Letters and signs are let through: some servers write `NaN` and `Infinity`.
-const fn weights() -> [u8; 256] {
-    let mut table = [2; 256];
+/// Whether a byte matters inside of brackets: quotes, brackets, and what may not be there. Letters and signs are let through: some servers write `NaN` and
+/// `Infinity`.
+const fn matter() -> [bool; 256] {
+    let mut table = [true; 256];
     let mut byte = 0;
     while byte < 128 {
-        let plain = matches!(byte as u8, b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b'+' | b'-' | b'.' | b':');
-        if plain || is_space(byte as u8) {
-            table[byte] = 0;
-        }
+        table[byte] = !(is_scalar(byte as u8) || matches!(byte as u8, b':' | b',') || is_space(byte as u8));
         byte += 1;
     }
-    table[b',' as usize] = 1;
     table
 }
-static WEIGHTS: [u8; 256] = weights();
+static MATTERS: [bool; 256] = matter();
+
+/// What numbers and literals are made of.
+const fn is_scalar(byte: u8) -> bool {
+    matches!(byte, b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b'+' | b'-' | b'.')
+}
+
+/// The deepest nesting that is followed, as deep as most readers go.
+const DEEPEST: u32 = 128;
 
 /// The scanner. Feed it chunks in order.
 #[derive(Clone, Debug)]
@@ -90,6 +106,10 @@ pub struct Scanner {
     state: State,
     /// Open arrays and objects inside the value being read.
     depth: u32,
+    /// Which of them are objects, the innermost in the lowest bit.
+    objects: u128,
+    /// In a number or literal that is no part of another value.
+    in_scalar: bool,
     in_string: bool,
     escaped: bool,
     /// A key or value that a chunk's end has cut in two, so far.
@@ -107,6 +127,8 @@ impl Scanner {
             keys,
             state: State::Start,
             depth: 0,
+            objects: 0,
+            in_scalar: false,
             in_string: false,
             escaped: false,
             raw: Vec::new(),
@@ -141,8 +163,8 @@ impl Scanner {
                     self.start(chunk, from);
                     continue;
                 }
-                State::ExpectKey => {
-                    self.expect_key(chunk, from);
+                State::First | State::ExpectKey | State::Colon | State::After => {
+                    self.between(chunk, from);
                     continue;
                 }
                 State::Key => {
@@ -151,11 +173,11 @@ impl Scanner {
                 }
                 State::Skip => {
                     if self.skip_value(chunk, from) {
-                        self.state = State::ExpectKey;
+                        self.after_value(chunk, from);
                     }
                     continue;
                 }
-                State::Colon => self.colon(chunk, from),
+                State::Before => self.before(chunk, from),
                 State::WatchedString => self.watched_string(chunk, from),
                 State::WatchedOther => self.watched_other(chunk, from),
                 State::Done | State::Foreign => {
@@ -183,22 +205,33 @@ impl Scanner {
         *from += 1;
         // A byte order mark is passed over: parsers that accept it see the object behind it.
         self.state = match byte {
-            b'{' => State::ExpectKey,
+            b'{' => State::First,
             0xef | 0xbb | 0xbf => State::Start,
             byte if is_space(byte) => State::Start,
             _ => State::Foreign,
         };
     }
 
-    fn expect_key(&mut self, chunk: &[u8], from: &mut usize) {
-        while let Some(byte) = chunk.get(*from) {
-            *from += 1;
-            match byte {
-                b'"' => return self.begin_string(State::Key),
-                b'}' => return self.state = State::Done,
-                b',' => {}
-                byte if is_space(*byte) => {}
-                _ => return self.state = State::Foreign,
+    /// One sign of the top object's own, and the space before it.
+    fn between(&mut self, chunk: &[u8], from: &mut usize) {
+        let Some(byte) = past_space(chunk, from) else { return };
+        *from += 1;
+        self.state = match (self.state, byte) {
+            (State::First | State::ExpectKey, b'"') => return self.begin_string(State::Key),
+            (State::Colon, b':') => State::Before,
+            (State::After, b',') => State::ExpectKey,
+            (State::First | State::After, b'}') => State::Done,
+            _ => State::Foreign,
+        };
+    }
+
+    /// Goes on to the next key at once where it stands as it nearly always does.
+    fn after_value(&mut self, chunk: &[u8], from: &mut usize) {
+        self.state = State::After;
+        if took(chunk, from, b',') {
+            self.state = State::ExpectKey;
+            if took(chunk, from, b'"') {
+                self.begin_string(State::Key);
             }
         }
     }
@@ -212,6 +245,9 @@ impl Scanner {
     fn read_key(&mut self, chunk: &[u8], from: &mut usize) {
         let keys = self.keys;
         if let Some(whole) = self.whole_string(chunk, from) {
+            if has_control(whole) {
+                return self.state = State::Foreign;
+            }
             // Nearly always it is written as it should be, or is another key.
             let exact = keys.iter().position(|key| key.as_bytes() == whole);
             let in_case = || keys.iter().position(|key| key.as_bytes().eq_ignore_ascii_case(whole));
@@ -223,6 +259,7 @@ impl Scanner {
             };
         } else if self.take_string(chunk, from, MAX_KEY) {
             self.watched = match unescape(&self.raw) {
+                _ if has_control(&self.raw) => return self.state = State::Foreign,
                 _ if self.overlong => None,
                 Some(key) => keys.iter().position(|k| reads_as(&key, k)),
                 None => return self.state = State::Foreign,
@@ -230,16 +267,17 @@ impl Scanner {
         } else {
             return;
         }
-        self.state = State::Colon;
+        // As it is nearly always written.
+        self.state = if took(chunk, from, b':') { State::Before } else { State::Colon };
     }
 
-    fn colon<'c>(&mut self, chunk: &'c [u8], from: &mut usize) -> Option<Event<'c>> {
-        let mut byte = *chunk.get(*from)?;
-        while byte == b':' || is_space(byte) {
-            *from += 1;
-            byte = *chunk.get(*from)?;
+    fn before<'c>(&mut self, chunk: &'c [u8], from: &mut usize) -> Option<Event<'c>> {
+        let byte = past_space(chunk, from)?;
+        if !(matches!(byte, b'"' | b'{' | b'[') || is_scalar(byte)) {
+            self.state = State::Foreign;
+            return None;
         }
-        (self.depth, self.in_string, self.escaped) = (0, false, false);
+        (self.depth, self.in_scalar, self.in_string, self.escaped) = (0, false, false, false);
         let Some(key) = self.watched else {
             self.state = State::Skip;
             return None;
@@ -262,10 +300,11 @@ impl Scanner {
         } else {
             return None;
         };
-        self.state = State::ExpectKey;
+        let at = *from;
+        self.after_value(chunk, from);
         Some(Event::ValueEnd {
             key: self.watched.unwrap_or_default(),
-            at: *from,
+            at,
             value: text.map_or(Value::Other, Value::Text),
         })
     }
@@ -281,9 +320,10 @@ impl Scanner {
         if !ended {
             return None;
         }
-        self.state = State::ExpectKey;
+        let at = *from;
         let value = if self.raw == b"null" { Value::Null } else { Value::Other };
-        Some(Event::ValueEnd { key: self.watched.unwrap_or_default(), at: *from, value })
+        self.after_value(chunk, from);
+        Some(Event::ValueEnd { key: self.watched.unwrap_or_default(), at, value })
     }
 
     /// The rest of a string that lies in this chunk from its first byte to its closing quote, and has no escapes. Passes the quote.
@@ -318,10 +358,10 @@ impl Scanner {
         false
     }
 
-    /// Moves to the `,` or `}` that ends the value (not past it). False if the chunk ends first.
+    /// Moves behind the value. False if the chunk ends first, or the value is none.
     fn skip_value(&mut self, chunk: &[u8], from: &mut usize) -> bool {
         // In local variables: what is behind a reference is written to memory at each step.
-        let (mut at, mut depth) = (*from, self.depth);
+        let (mut at, mut depth, mut objects) = (*from, self.depth, self.objects);
         let mut in_string = std::mem::take(&mut self.in_string);
         if in_string && std::mem::take(&mut self.escaped) {
             at += 1;
@@ -336,136 +376,72 @@ impl Scanner {
                     }
                 }
                 in_string = false;
+                if depth == 0 {
+                    break true;
+                }
             }
-            let least = if depth == 0 { 1 } else { 2 };
-            let Some((byte, length)) =
-                chunk[at..].iter().zip(0..).find(|(byte, _)| WEIGHTS[usize::from(**byte)] >= least)
+            if depth == 0 && (self.in_scalar || chunk.get(at).copied().is_some_and(is_scalar)) {
+                let length = chunk[at..].iter().position(|byte| !is_scalar(*byte));
+                self.in_scalar = length.is_none();
+                at += length.unwrap_or_default();
+                break length.is_some();
+            }
+            let Some((byte, length)) = chunk[at..].iter().zip(0..).find(|(byte, _)| MATTERS[usize::from(**byte)])
             else {
                 break false;
             };
-            at += length;
+            at += length + 1;
+            let is_object = matches!(byte, b'{' | b'}');
             match *byte {
                 b'"' => in_string = true,
-                b'{' | b'[' => depth = depth.saturating_add(1),
-                // A comma, or the end of what the value is a part of.
-                b',' | b'}' | b']' if depth == 0 => break true,
-                b'}' | b']' => depth -= 1,
+                b'{' | b'[' if depth < DEEPEST => {
+                    (depth, objects) = (depth + 1, objects << 1 | u128::from(is_object));
+                }
+                b'}' | b']' if depth > 0 && (objects & 1 == 1) == is_object => {
+                    (depth, objects) = (depth - 1, objects >> 1);
+                    if depth == 0 {
+                        break true;
+                    }
+                }
                 _ => {
                     self.state = State::Foreign;
                     break false;
                 }
             }
-            at += 1;
         };
         *from = if ended { at } else { chunk.len() };
-        self.depth = depth;
+        (self.depth, self.objects) = (depth, objects);
         ended
     }
 }
 
-/// The length of the rest of a string, its closing quote included. An error if the quote has not come: whether the next byte is escaped.
-fn string_end(rest: &[u8]) -> Result<usize, bool> {
-    let mut at = 0;
-    loop {
-        let Some(found) = rest.get(at..).and_then(quote_or_escape) else { return Err(at > rest.len()) };
-        at += found + 1;
-        if rest[at - 1] == b'"' {
-            return Ok(at);
-        }
-        // Past what is escaped.
-        at += 1;
-    }
-}
-
-/// Where the first quote or backslash is. The beginning is looked at by eight bytes at a time in place: most strings are shorter than what a
-/// call of `memchr` costs.
+/// Passes this byte, if it is the next.
 #[inline]
-fn quote_or_escape(bytes: &[u8]) -> Option<usize> {
-    const MOST: usize = 32;
-    const ONES: u64 = u64::from_le_bytes([1; 8]);
-    const HIGHS: u64 = u64::from_le_bytes([0x80; 8]);
-    const QUOTES: u64 = u64::from_le_bytes([b'"'; 8]);
-    const ESCAPES: u64 = u64::from_le_bytes([b'\\'; 8]);
-    // The high bit of each byte that is zero, and of some above the lowest that is; the lowest is what counts.
-    let zeros = |word: u64| word.wrapping_sub(ONES) & !word & HIGHS;
-    let mut at = 0;
-    while let Some(word) = bytes[at..].first_chunk::<8>().filter(|_| at < MOST) {
-        let word = u64::from_le_bytes(*word);
-        let found = zeros(word ^ QUOTES) | zeros(word ^ ESCAPES);
-        if found != 0 {
-            return Some(at + (found.trailing_zeros() / 8) as usize);
-        }
-        at += 8;
-    }
-    let rest = &bytes[at..];
-    let found = match rest.len() {
-        0..8 => rest.iter().position(|byte| matches!(byte, b'"' | b'\\')),
-        _ => memchr::memchr2(b'"', b'\\', rest),
-    };
-    Some(at + found?)
+fn took(chunk: &[u8], from: &mut usize, byte: u8) -> bool {
+    let is_next = chunk.get(*from) == Some(&byte);
+    *from += usize::from(is_next);
+    is_next
 }
 
-/// Whether some reader takes a key for this one: equal without regard to case, with the letters beside ASCII that fold into it.
-fn reads_as(key: &str, watched: &str) -> bool {
-    if key.is_ascii() {
-        return key.eq_ignore_ascii_case(watched);
+/// Whether a text has a control character, which no string of JSON has. Without an early end, so that it takes many bytes at a time.
+fn has_control(text: &[u8]) -> bool {
+    text.iter().fold(false, |seen, byte| seen | (*byte < 0x20))
+}
+
+/// The next byte that is no white space, if it is there.
+#[inline]
+fn past_space(chunk: &[u8], from: &mut usize) -> Option<u8> {
+    while let Some(byte) = chunk.get(*from) {
+        if !is_space(*byte) {
+            return Some(*byte);
+        }
+        *from += 1;
     }
-    let fold = |c: char| match c {
-        'ı' | 'İ' => 'i',
-        c => c.to_uppercase().next().unwrap_or(c).to_ascii_lowercase(),
-    };
-    let fold = |c: char| if c == '\u{212a}' { 'k' } else { fold(c) };
-    key.chars().map(fold).eq(watched.chars().map(fold))
+    None
 }
 
 const fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\r' | b'\n')
-}
-
-/// Undoes JSON string escapes. `None` if the text is not a valid JSON string.
-fn unescape(raw: &[u8]) -> Option<String> {
-    let text = std::str::from_utf8(raw).ok()?;
-    if !text.contains('\\') {
-        return Some(text.to_owned());
-    }
-    let mut out = String::with_capacity(text.len());
-    let mut chars = text.chars();
-    while let Some(c) = chars.next() {
-        if c != '\\' {
-            out.push(c);
-            continue;
-        }
-        match chars.next()? {
-            'b' => out.push('\u{8}'),
-            'f' => out.push('\u{c}'),
-            'n' => out.push('\n'),
-            'r' => out.push('\r'),
-            't' => out.push('\t'),
-            'u' => out.push(unicode_escape(&mut chars)?),
-            c @ ('"' | '\\' | '/') => out.push(c),
-            _ => return None,
-        }
-    }
-    Some(out)
-}
-
-fn unicode_escape(chars: &mut std::str::Chars<'_>) -> Option<char> {
-    let high = hex4(chars)?;
-    if !(0xd800..0xdc00).contains(&high) {
-        return char::from_u32(high);
-    }
-    if chars.next()? != '\\' || chars.next()? != 'u' {
-        return None;
-    }
-    let low = hex4(chars)?;
-    if !(0xdc00..0xe000).contains(&low) {
-        return None;
-    }
-    char::from_u32(0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00))
-}
-
-fn hex4(chars: &mut std::str::Chars<'_>) -> Option<u32> {
-    (0..4).try_fold(0, |n, _| Some(n * 16 + chars.next()?.to_digit(16)?))
 }
 
 #[cfg(test)]

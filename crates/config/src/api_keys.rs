@@ -23,7 +23,7 @@ pub struct ApiKey {
     pub expires: Option<u64>,
     /// Which user shows it.
     pub user: Option<Box<str>>,
-    /// Under which plan.
+    /// The plan that says what its user may use.
     pub plan: Option<Box<str>>,
     /// For what.
     pub scopes: Box<[Box<str>]>,
@@ -43,9 +43,9 @@ section! {
         expires: Option<u64> = None, Optional(TIME);
         /// Which user shows it.
         user: Option<Box<str>> = None, Optional(NAME);
-        /// Under which plan.
+        /// The plan that says what its user may use.
         plan: Option<Box<str>> = None, Optional(NAME);
-        /// What it may be used for.
+        /// What rules, experiments and the override see of it. A scope by itself allows and refuses nothing.
         scopes: Vec<Box<str>> = Vec::new(), List { item: NAME, least: 0 };
         /// Whatever people want to know of it.
         note: Option<Box<str>> = None, Optional(NAME);

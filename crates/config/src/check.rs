@@ -11,7 +11,7 @@ use crate::identity::Auth;
 use crate::limits::{Plan, PlanLimits, ScopeLimits};
 use crate::model::{Config, Tenant};
 use crate::path::Path;
-use crate::settings::{Audit, Listen};
+use crate::settings::{Audit, Exposures, Listen};
 use crate::stamps::{Stamp, Stamps};
 use crate::tree::{Node, Place};
 
@@ -104,7 +104,9 @@ pub(crate) fn check(checker: &mut Checker<'_, '_>, file: File) -> Config {
     let is_loopback = file.listen.data.ip().to_canonical().is_loopback();
     let default_stamps = if is_loopback { Stamps::ALL } else { Stamps::ALL.without(Stamp::Replica) };
     check_audit(checker, &file.audit);
+    check_exposures(checker, &file.exposures);
     check_presence(checker, &file);
+    check_submissions(checker, &file);
     crate::check_fleet::check(checker, &file);
     let catalogue = crate::check_models::Catalogue::new(&file.models, &file.pools);
     let pools = crate::check_pools::check(checker, &file.pools, &catalogue);
@@ -130,7 +132,10 @@ pub(crate) fn check(checker: &mut Checker<'_, '_>, file: File) -> Config {
         loads: file.loads,
         metrics: file.metrics,
         audit: file.audit,
+        exposures: file.exposures,
         receipts: file.receipts,
+        route_token: file.route_token,
+        ledger: file.ledger,
         stream,
         log: file.log,
         store: file.store,
@@ -155,6 +160,32 @@ fn check_presence(checker: &mut Checker<'_, '_>, file: &File) {
     }
     if file.tenants.is_empty() {
         checker.warn(&Path::Root.field("tenants"), "names no tenant: every request is refused");
+    }
+}
+
+/// Gateways of a fleet share what a retry finds, at whichever of them it comes in.
+fn check_submissions(checker: &mut Checker<'_, '_>, file: &File) {
+    let (token, ledger) = (Path::Root.field("route_token"), Path::Root.field("ledger"));
+    let is_one_of_many = file.gateway.is_some();
+    if file.control.is_some() {
+        for (path, is_there) in [(&token, file.route_token.is_some()), (&ledger, file.ledger.is_some())] {
+            if is_there {
+                checker.warn(path, "is not looked at: requests come to gateways");
+            }
+        }
+        return;
+    }
+    if is_one_of_many && file.route_token.as_ref().is_some_and(|token| token.key_file.is_none()) {
+        checker.fault(&token, "names no key_file: a token of one gateway must be good at all of them");
+    }
+    let Some(section) = &file.ledger else { return };
+    if is_one_of_many && section.store.is_none() {
+        checker.fault(&ledger, "names no store: a retry may come to another gateway, which must know of the first try");
+    }
+    let trusted = file.auth.iter().flat_map(|auth| auth.trusted_header.iter().chain(&auth.trusted_user_header));
+    let is_taken = trusted.into_iter().any(|name| *name == section.header);
+    if is_taken {
+        checker.fault(&ledger.field("header"), "is the header that names the tenant or the user");
     }
 }
 
@@ -217,6 +248,16 @@ fn check_audit(checker: &mut Checker<'_, '_>, audit: &Audit) {
         let reason = format!(
             "max_total_size {total} is less than twice max_file_size {file}: whole files are removed, never the last"
         );
+        checker.fault(&path.field(field), reason);
+    }
+}
+
+fn check_exposures(checker: &mut Checker<'_, '_>, exposures: &Exposures) {
+    let path = Path::Root.field("exposures");
+    let (file, total) = (exposures.max_file_size, exposures.max_total_size);
+    if total.0 / 2 < file.0 {
+        let field = if checker.tree.has(&path.field("max_total_size")) { "max_total_size" } else { "max_file_size" };
+        let reason = format!("max_total_size {total} is less than twice max_file_size {file}: whole files are removed");
         checker.fault(&path.field(field), reason);
     }
 }

@@ -51,10 +51,11 @@ fn check_peer(checker: &mut Checker<'_, '_>, file: &File, has_gateway: bool) {
     if peer.ip().is_unspecified() {
         checker.fault(&path, "is told to other gateways: write an address that they reach");
     }
-    if !peer.ip().to_canonical().is_loopback() {
+    let secured = file.gateway.as_ref().and_then(|gateway| gateway.tls.as_ref()).is_some_and(|tls| tls.peers.is_some());
+    if !secured && !peer.ip().to_canonical().is_loopback() {
         checker.warn(
             &path,
-            "is not loopback: what gateways say to one another, and the secret, cross the network in clear",
+            "is not loopback, and without gateway.tls.peers what gateways say to one another, and the secret, cross the network in clear",
         );
     }
     let data = file.listen.data;
@@ -64,12 +65,13 @@ fn check_peer(checker: &mut Checker<'_, '_>, file: &File, has_gateway: bool) {
             checker.fault(&path, format!("{peer} and the {what} {other} cannot both have this port"));
         }
     }
-    if file.gateway.as_ref().is_some_and(|gateway| gateway.secret_file.is_none())
+    if !secured
+        && file.gateway.as_ref().is_some_and(|gateway| gateway.secret_file.is_none())
         && !peer.ip().to_canonical().is_loopback()
     {
         checker.fault(
             &path,
-            "is not loopback, and anybody who reaches it could have models loaded; name gateway.secret_file",
+            "is not loopback, and anybody who reaches it could have models loaded; name gateway.secret_file, or gateway.tls.peers",
         );
     }
 }
@@ -130,6 +132,12 @@ fn check_gateway(checker: &mut Checker<'_, '_>, file: &File, gateway: &GatewaySe
         && tls.certificates.is_some() != tls.key.is_some()
     {
         checker.fault(&path.field("tls"), "has one of certificates and key without the other");
+    }
+    if let Some(tls) = gateway.tls.as_ref().filter(|tls| tls.peers.is_some())
+        && tls.certificates.is_none()
+    {
+        let reason = "is there, but gateways show one another their own certificate: write certificates and key";
+        checker.fault(&path.field("tls").field("peers"), reason);
     }
     let control = path.field("control");
     let has_tls = gateway.tls.is_some() || checker.tree.has(&path.field("tls"));

@@ -123,6 +123,10 @@ section! {
         key: Option<PathBuf> = None, Optional(PATH);
         /// The name in the control planes' certificates, if it is not the host of the URL.
         server_name: Option<Box<str>> = None, Optional(SERVER_NAME);
+        /// Who signs the certificates of other gateways, in PEM. With it gateways speak to one another by TLS, each with its own certificate.
+        peers: Option<PathBuf> = None, Optional(PATH);
+        /// The name in the certificates of gateways, if it is not the address of `listen.peer`.
+        peer_name: Option<Box<str>> = None, Optional(SERVER_NAME);
     }
 }
 

@@ -57,8 +57,14 @@ section! {
         metrics: Metrics = Metrics::default(), form::<Metrics>();
         /// The record of which version gave which answer, in a chain of hashes.
         audit: Audit = Audit::default(), form::<Audit>();
+        /// Which arms of experiments people were given: an event for each person and arm, as lines of JSON.
+        exposures: Exposures = Exposures::default(), form::<Exposures>();
         /// The decisions of the last requests, kept in memory for who asks.
         receipts: Receipts = Receipts::default(), form::<Receipts>();
+        /// Gives answers a signed token of their resolution, which a retry may bring. Left out: no token is given or taken. Read at the start.
+        route_token: Option<RouteToken> = None, Optional(form::<RouteToken>());
+        /// Keeps what submissions with a key were resolved to. Left out: keys mean nothing to the resolution. Read at the start.
+        ledger: Option<Ledger> = None, Optional(form::<Ledger>());
         /// WebSockets on the data port, at `/v1/stream` and the paths of `routes`. Left out: there are none.
         stream: Option<StreamForm> = None, Optional(form::<StreamForm>());
         /// What is logged and how.

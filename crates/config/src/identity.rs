@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_identity::{Algorithm, Pointer, Rules, TenantFrom};
-use holdfast_types::TenantId;
+use holdfast_types::{PlanName, TenantId};
 use serde_json::{Value as Json, json};
 
 use crate::check::Checker;
@@ -15,7 +15,7 @@ use crate::kind::{Choice, Flag};
 use crate::number::Count;
 use crate::path::Path;
 use crate::section::{form, section};
-use crate::text::{HEADER, PATH, TENANT, check_host};
+use crate::text::{HEADER, PATH, PLAN, TENANT, check_host};
 use crate::units::{DAY, HOUR, MINUTE, millis_to, secs};
 
 /// How a request proves which tenant it is. Without one every request is refused.
@@ -131,6 +131,8 @@ section! {
         tenant: Option<TenantId> = None, Optional(TENANT);
         /// The tenants that it speaks for; a token of another one is refused. Left out: all of them.
         tenants: Vec<Option<TenantId>> = Vec::new(), List { item: Optional(TENANT), least: 0 };
+        /// The plans that its tokens may choose for their user by `claims.plan`. Left out: none, and the claim is only shown in receipts.
+        plans: Vec<Option<PlanName>> = Vec::new(), List { item: Optional(PLAN), least: 0 };
         /// Which claim says what: its name, or from `/` on a JSON Pointer (RFC 6901).
         claims: ClaimsForm = ClaimsForm::default(), form::<ClaimsForm>();
         /// Claims that must be there, beside `exp`.
@@ -157,7 +159,7 @@ section! {
         tenant: Option<Pointer> = None, Optional(CLAIM);
         /// The user. The default is `sub`.
         user: Option<Pointer> = None, Optional(CLAIM);
-        /// The plan.
+        /// The plan, one of `plans`.
         plan: Option<Pointer> = None, Optional(CLAIM);
         /// The device.
         device: Option<Pointer> = None, Optional(CLAIM);
@@ -275,7 +277,11 @@ pub(crate) fn check(checker: &mut Checker<'_, '_>, file: &File) -> Option<Auth> 
     let list = path.field("jwt");
     checker.check_unique_exactly(&list, "issuer", form.jwt.iter().map(|jwt| jwt.issuer.as_deref()));
     let issuers = form.jwt.iter().enumerate();
-    let issuers = issuers.filter_map(|(index, jwt)| check_issuer(checker, jwt, &list.item(index))).collect();
+    let issuers = issuers.filter_map(|(index, jwt)| {
+        check_plans(checker, file, jwt, &list.item(index));
+        check_issuer(checker, jwt, &list.item(index))
+    });
+    let issuers = issuers.collect();
     Some(Auth {
         trusted_header: form.trusted_header.clone(),
         trusted_user_header: form.trusted_user_header.clone(),
@@ -328,6 +334,7 @@ fn check_issuer(checker: &mut Checker<'_, '_>, jwt: &JwtForm, path: &Path<'_>) -
         tenants: jwt.tenants.iter().flatten().cloned().collect(),
         user: jwt.claims.user.clone().or_else(|| pointer("sub")),
         plan: jwt.claims.plan.clone(),
+        plans: jwt.plans.iter().flatten().map(|plan| plan.as_str().into()).collect(),
         device: jwt.claims.device.clone(),
         scopes: jwt.claims.scopes.clone().or_else(|| pointer("scope")),
     };
@@ -340,6 +347,25 @@ fn check_issuer(checker: &mut Checker<'_, '_>, jwt: &JwtForm, path: &Path<'_>) -
         cooldown: jwt.cooldown,
         timeout: jwt.timeout,
     })
+}
+
+/// Plans that tokens may choose. Which there are, the table says, which need not be in this file.
+fn check_plans(checker: &mut Checker<'_, '_>, file: &File, jwt: &JwtForm, path: &Path<'_>) {
+    let list = path.field("plans");
+    match (jwt.claims.plan.is_some(), jwt.plans.is_empty()) {
+        (false, false) => checker.fault(&list, "stands without claims.plan, which says what plan a token names"),
+        (true, true) => {
+            let why = "is only shown in receipts: plans names none that a token may choose for its user";
+            checker.warn(&path.field("claims").field("plan"), why);
+        }
+        _ => {}
+    }
+    let known = |plan: &PlanName| file.plans.iter().any(|known| known.name.as_ref() == Some(plan));
+    for (index, plan) in jwt.plans.iter().enumerate() {
+        if let Some(plan) = plan.as_ref().filter(|plan| !file.plans.is_empty() && !known(plan)) {
+            checker.warn(&list.item(index), format!("there is no plan {:?} in this file", plan.as_str()));
+        }
+    }
 }
 
 fn check_source(checker: &mut Checker<'_, '_>, jwt: &JwtForm, path: &Path<'_>) -> Option<JwksSource> {

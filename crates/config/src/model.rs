@@ -13,7 +13,10 @@ use crate::fleet::{ControlSection, GatewaySection, Role, StoreSection};
 use crate::identity::Auth;
 use crate::limits::{Plan, PlanLimits};
 use crate::pool::{Digest, Pool};
-use crate::settings::{Audit, FleetLoads, History, Limits, Listen, Log, Metrics, Receipts, Rollouts, Timeouts, Truth};
+use crate::settings::{
+    Audit, Exposures, FleetLoads, History, Ledger, Limits, Listen, Log, Metrics, Receipts, Rollouts, RouteToken,
+    Timeouts, Truth,
+};
 use crate::stamps::Stamps;
 use crate::stream::Stream;
 
@@ -46,8 +49,14 @@ pub struct Config {
     pub metrics: Metrics,
     /// The audit log.
     pub audit: Audit,
+    /// Exposures to experiments.
+    pub exposures: Exposures,
     /// Receipts.
     pub receipts: Receipts,
+    /// The route token. None: none is given.
+    pub route_token: Option<RouteToken>,
+    /// The ledger of submissions. None: there is none.
+    pub ledger: Option<Ledger>,
     /// WebSockets on the data port, if there are any.
     pub stream: Option<Stream>,
     /// Logs.
@@ -87,7 +96,10 @@ impl Default for Config {
             loads: FleetLoads::default(),
             metrics: Metrics::default(),
             audit: Audit::default(),
+            exposures: Exposures::default(),
             receipts: Receipts::default(),
+            route_token: None,
+            ledger: None,
             stream: None,
             log: Log::default(),
             store: None,
@@ -118,6 +130,12 @@ impl Config {
     pub fn receipts_folder(&self) -> PathBuf {
         let disk = self.receipts.disk.as_ref().and_then(|disk| disk.folder.clone());
         disk.unwrap_or_else(|| self.state.join("receipts"))
+    }
+
+    /// Where exposures are.
+    #[must_use]
+    pub fn exposures_folder(&self) -> PathBuf {
+        self.exposures.folder.clone().unwrap_or_else(|| self.state.join("exposures"))
     }
 
     /// Where the audit log is.

@@ -21,7 +21,7 @@ fn paths(config: &mut Config) -> impl Iterator<Item = &mut PathBuf> {
     let admin = &mut config.listen.admin;
     let admin_tls = admin.tls.as_mut().map(|tls| [&mut tls.certificates, &mut tls.key, &mut tls.clients]);
     let admin = [&mut admin.token_file, &mut admin.tokens_file];
-    let logs = [&mut config.audit.folder, &mut config.log.file];
+    let logs = [&mut config.audit.folder, &mut config.exposures.folder, &mut config.log.file];
     let receipts = config.receipts.disk.as_mut().map(|disk| &mut disk.folder);
     let store = config.store.as_mut().map(|store| {
         let tls = store.tls.as_mut().map(|tls| [&mut tls.authorities, &mut tls.certificates, &mut tls.key]);
@@ -32,7 +32,8 @@ fn paths(config: &mut Config) -> impl Iterator<Item = &mut PathBuf> {
         tls.into_iter().flatten().chain([&mut control.secret_file])
     });
     let gateway = config.gateway.as_mut().map(|gateway| {
-        let tls = gateway.tls.as_mut().map(|tls| [&mut tls.authorities, &mut tls.certificates, &mut tls.key]);
+        let tls =
+            gateway.tls.as_mut().map(|tls| [&mut tls.authorities, &mut tls.certificates, &mut tls.key, &mut tls.peers]);
         tls.into_iter().flatten().chain([&mut gateway.secret_file])
     });
     let jwt = config.auth.iter_mut().flat_map(|auth| &mut auth.jwt).filter_map(|jwt| match &mut jwt.keys {

@@ -15,7 +15,7 @@ use crate::limits::{AttemptLimits, NAMESPACE, REDIS, RedisUrl, ScopeLimits};
 use crate::number::{Count, Positive};
 use crate::section::{form, section};
 use crate::special::AdminKind;
-use crate::text::{ADDRESS, PATH};
+use crate::text::{ADDRESS, HEADER, PATH};
 use crate::units::{DAY, GIB, HOUR, KIB, MIB, TIB, loopback, millis_to, positive, secs, size};
 
 section! {
@@ -195,6 +195,26 @@ section! {
 }
 
 section! {
+    /// Which arms of experiments people were given: an event for each person and arm, as lines of JSON.
+    pub struct Exposures {
+        /// Whether they are written. Nothing is written before there is an experiment.
+        enabled: bool = true, Flag;
+        /// Where the files are, for this gateway alone. Left out: the folder `exposures` in `state`.
+        folder: Option<PathBuf> = None, Optional(PATH);
+        /// A file that has this size is followed by the next.
+        max_file_size: Bytes = Bytes(64 * MIB), size(4 * KIB, 4 * GIB);
+        /// Most bytes of all files, at least twice `max_file_size`: over it the oldest files are removed.
+        max_total_size: Bytes = Bytes(4 * GIB), size(8 * KIB, 1_024 * TIB);
+        /// How long they are kept, if there is room.
+        retention: Duration = secs(90 * DAY / 1_000), millis_to(60_000, 3_650 * DAY);
+        /// Most events of one worker that wait to be written. One that finds no place is lost and counted.
+        queue: u32 = 4_096, Count { least: 1, most: 1_000_000 };
+        /// How many are remembered, at about 16 bytes each, so that they are written once.
+        remember: u32 = 200_000, Count { least: 32, most: 100_000_000 };
+    }
+}
+
+section! {
     /// The decisions of the last requests, kept in memory for who asks.
     pub struct Receipts {
         /// How many are kept in all, in equal parts for the workers, at about 700 bytes each. Zero: none.
@@ -215,6 +235,49 @@ section! {
         retention: Duration = secs(7 * DAY / 1_000), millis_to(60_000, 3_650 * DAY);
         /// Most receipts that wait to be written. One that finds no place is lost and counted.
         queue: u32 = 4_096, Count { least: 1, most: 1_000_000 };
+    }
+}
+
+section! {
+    /// The route token: `x-holdfast-route` of an answer says, signed, what its request was resolved to; a retry that brings it goes where the first one went.
+    pub struct RouteToken {
+        /// How long a token counts.
+        lifetime: Duration = secs(DAY / 1_000), millis_to(1_000, 30 * DAY);
+        /// A file with secrets, one a line, at least 32 characters each: the first one signs, up to 4 are good. Looked at every second. Left out: the file `route.key` in `state`, which is made once.
+        key_file: Option<PathBuf> = None, Optional(PATH);
+    }
+}
+
+/// What becomes of a submission with a key while the ledger does not answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LedgerFailure {
+    /// `refuse`
+    #[default]
+    Refuse,
+    /// `decide`
+    Decide,
+}
+
+const LEDGER_FAILURE: Choice<LedgerFailure> =
+    Choice(&[("refuse", LedgerFailure::Refuse), ("decide", LedgerFailure::Decide)]);
+
+section! {
+    /// The ledger of submissions: what a submission with a key was resolved to first is what every retry of it gets.
+    pub struct Ledger {
+        /// The header that carries a submission's key.
+        header: Box<str> = "idempotency-key".into(), HEADER;
+        /// How long the first resolution of a key counts.
+        keep: Duration = secs(DAY / 1_000), millis_to(1_000, 30 * DAY);
+        /// What becomes of a submission with a key and no route token while the ledger does not answer. `refuse`: 503, to be tried again. `decide`: it is resolved as if it were new, and its answer has `x-holdfast-resolution: unledgered`.
+        on_failure: LedgerFailure = LedgerFailure::Refuse, LEDGER_FAILURE;
+        /// Where several gateways keep it: `redis://HOST:PORT`, or with `/DB` behind it. Left out: the file `ledger.redb` in `state`.
+        store: Option<RedisUrl> = None, Optional(REDIS);
+        /// How long one call of that store may take.
+        within: Duration = Duration::from_millis(5), millis_to(1, 1_000);
+        /// What its keys begin with: the gateways of one fleet have the same.
+        namespace: Box<str> = "default".into(), NAMESPACE;
+        /// Most submissions that the file keeps, at about 250 bytes each; one more counts as a ledger that does not answer.
+        entries: u32 = 10_000_000, Count { least: 1, most: 1_000_000_000 };
     }
 }
 

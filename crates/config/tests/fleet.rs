@@ -117,3 +117,28 @@ fn what_a_gateway_does_not_look_at_is_told() {
     let (_, warnings) = good("gateway: { control: [\"http://control:1\"] }\n");
     assert!(warnings.contains("gateway.control[0]: is not loopback"), "{warnings}");
 }
+
+#[test]
+fn what_gateways_say_to_one_another_is_secured_or_warned_of() {
+    let gateway = |listen: &str, more: &str| {
+        format!(
+            "listen: {{ data: \"127.0.0.1:7400\", peer: \"{listen}:7403\" }}\nauth: {{ trusted_header: x-tenant }}\n\
+             gateway:\n  control: [\"https://10.0.0.1:7402\"]\n  tls: {{ authorities: ca.pem{more} }}\n"
+        )
+    };
+    let own = ", certificates: own.pem, key: own.key";
+    let secured = format!("{own}, peers: gateways.pem, peer_name: gateway.fleet");
+    let (config, warnings) = good(&gateway("10.0.0.2", &secured));
+    assert_eq!(warnings, "");
+    let tls = config.gateway.and_then(|gateway| gateway.tls).unwrap();
+    assert_eq!(
+        (tls.peers.as_deref(), tls.peer_name.as_deref()),
+        (Some("gateways.pem".as_ref()), Some("gateway.fleet"))
+    );
+    // Certificates prove who asks, as a secret does; without either anybody could.
+    refused(&gateway("10.0.0.2", own), &[("listen.peer", "name gateway.secret_file, or gateway.tls.peers")]);
+    let (_, warnings) = good(&gateway("10.0.0.2", own).replace("  tls:", "  secret_file: secret\n  tls:"));
+    assert!(warnings.contains("listen.peer") && warnings.contains("without gateway.tls.peers"), "{warnings}");
+    assert_eq!(good(&gateway("127.0.0.1", own)).1, "");
+    refused(&gateway("127.0.0.1", ", peers: gateways.pem"), &[("gateway.tls.peers", "their own certificate")]);
+}

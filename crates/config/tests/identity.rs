@@ -64,6 +64,22 @@ fn what_is_allowed_but_hardly_meant() {
     assert!(warnings.contains(&"auth.jwt[0].jwks_url".to_owned()), "{warnings:?}");
     let (_, warnings) = good(&GOOD.replace("https://id.example/jwks.json", "http://127.0.0.1:9/jwks.json"));
     assert_eq!(warnings, ["pools", "tenants"]);
+    let claims = "claims: { tenant: /app/tenant }";
+    let (_, warnings) = good(&GOOD.replace(claims, "claims: { tenant: /app/tenant, plan: plan }"));
+    assert!(warnings.contains(&"auth.jwt[0].claims.plan".to_owned()), "it is only shown: {warnings:?}");
+    let listed = "claims: { tenant: /app/tenant, plan: plan }\n      plans: [free, gold]";
+    let (auth, warnings) = good(&GOOD.replace(claims, listed));
+    assert_eq!(warnings, ["pools", "tenants"], "which plans there are, the table says");
+    assert_eq!(auth.jwt[0].rules.plans, ["free".into(), "gold".into()]);
+    let (_, warnings) = good(&format!("{}plans: [{{ name: gold }}]\n", GOOD.replace(claims, listed)));
+    assert_eq!(warnings, ["pools", "tenants", "auth.jwt[0].plans[0]"].map(str::to_owned));
+}
+
+#[test]
+fn plans_are_chosen_by_a_claim() {
+    let claims = "claims: { tenant: /app/tenant }";
+    let at = (8, 14, "auth.jwt[0].plans", "without claims.plan");
+    refused(claims, "claims: { tenant: /app/tenant }\n      plans: [gold]", &[at]);
 }
 
 #[test]

@@ -16,13 +16,14 @@ auth:
 audit: { folder: here/8 }
 receipts: { disk: { folder: here/9 } }
 log: { file: here/10 }
+exposures: { folder: here/11 }
 ",
     "state: here
 store: { postgres: 'postgresql://u@127.0.0.1/d', password_file: here/1, tls: { authorities: here/2, certificates: here/3, key: here/4 } }
 control: { secret_file: here/5, tls: { certificates: here/6, key: here/7, gateways: here/8 } }
 ",
     "state: here
-gateway: { control: ['https://127.0.0.1:2'], secret_file: here/1, tls: { authorities: here/2, certificates: here/3, key: here/4 } }
+gateway: { control: ['https://127.0.0.1:2'], secret_file: here/1, tls: { authorities: here/2, certificates: here/3, key: here/4, peers: here/5 } }
 ",
 ];
 

@@ -15,6 +15,12 @@ pub struct Caller<'a, F> {
     pub may_override: bool,
 }
 
+/// What stands for somebody in events, the same in all experiments: the published hash of the key and of where it is from.
+#[must_use]
+pub fn subject(from: KeyFrom, key: &str) -> u64 {
+    holdfast_assign::place::hash(holdfast_assign::Purpose::Subject, &[from.as_str().as_bytes(), key.as_bytes()])
+}
+
 /// Somebody of whom nothing is known but the tenant.
 #[derive(Clone, Copy, Debug)]
 pub struct Nobody;

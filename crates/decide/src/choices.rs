@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use holdfast_assign::{Experiment, Target};
+use holdfast_assign::{Experiment, Purpose, Target};
 use holdfast_types::{ArmName, ExperimentName, ModelName, RuleName, TenantId, Version};
 
 use crate::input::BuildError;
@@ -49,13 +49,36 @@ pub struct Cause {
     pub id: Box<str>,
     /// `NAME=ARM` of an arm; empty of a rule.
     pub stamp: Box<str>,
+    /// What events say of an arm. None: it is a rule.
+    pub arm: Option<ArmFacts>,
     /// Room for what the data plane keeps with it. Set once.
     pub handles: OnceLock<Arc<dyn Any + Send + Sync>>,
 }
 
+/// What events say of an arm.
+#[derive(Clone, Debug)]
+pub struct ArmFacts {
+    /// The experiment.
+    pub experiment: Arc<str>,
+    /// Its bucket version.
+    pub bucket_version: u32,
+    /// The arm.
+    pub arm: Arc<str>,
+    /// A hash of the three.
+    pub number: u64,
+}
+
+impl ArmFacts {
+    fn new(experiment: &ExperimentName, bucket_version: u32, arm: &ArmName) -> Self {
+        let parts = [experiment.as_str().as_bytes(), &bucket_version.to_le_bytes(), arm.as_str().as_bytes()];
+        let number = holdfast_assign::place::hash(Purpose::Subject, &parts);
+        Self { experiment: experiment.as_str().into(), bucket_version, arm: arm.as_str().into(), number }
+    }
+}
+
 impl Cause {
-    fn new(id: String, stamp: String) -> Arc<Self> {
-        Arc::new(Self { id: id.into(), stamp: stamp.into(), handles: OnceLock::new() })
+    fn new(id: String, stamp: String, arm: Option<ArmFacts>) -> Arc<Self> {
+        Arc::new(Self { id: id.into(), stamp: stamp.into(), arm, handles: OnceLock::new() })
     }
 }
 
@@ -91,7 +114,8 @@ impl Trial {
             let found = catalogue.find(&model_name, &version);
             let (of, version) = found.ok_or_else(|| BuildError::NoArm(name.clone(), model_name.clone(), version))?;
             model = of;
-            let cause = Cause::new(format!("experiment:{name}/{arm}"), format!("{name}={arm}"));
+            let facts = ArmFacts::new(&name, experiment.allocation.version(), &arm);
+            let cause = Cause::new(format!("experiment:{name}/{arm}"), format!("{name}={arm}"), Some(facts));
             Ok(Arm { name: arm, version, cause })
         });
         let arms = arms.collect::<Result<_, BuildError>>()?;
@@ -153,7 +177,7 @@ impl<'t> Wanted<'t> {
             let found = catalogue.find(&rule.model, &rule.version);
             let missing = || BuildError::NoVersion(tenant.clone(), rule.model.clone(), rule.version.clone());
             let (model, version) = found.ok_or_else(missing)?;
-            let cause = Cause::new(format!("rule:{tenant}/{}", rule.name), String::new());
+            let cause = Cause::new(format!("rule:{tenant}/{}", rule.name), String::new(), None);
             Ok(Rule { name: rule.name.clone(), model, target: rule.target.clone(), version, cause })
         });
         let rules = rules.collect::<Result<Box<[Rule]>, BuildError>>()?;

@@ -2,6 +2,7 @@
 //! the first rule that holds, the pin; another version is never chosen in their place. A pin that is split between two versions chooses by the submission.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use holdfast_placement::hash::{Purpose, stable_hash};
 use holdfast_types::{Failure, FailureKind, IdError, ModelName, Revision, Version};
@@ -12,7 +13,7 @@ use crate::Ask;
 use crate::caller::{Caller, Seen};
 use crate::choices::{Cause, Choices};
 use crate::route::{Reason, Route};
-use crate::snapshot::{ModelEntry, Slot, Snapshot, TenantEntry};
+use crate::snapshot::{ModelEntry, Slot, Snapshot, TenantEntry, VersionEntry};
 
 /// What was decided.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +45,8 @@ pub enum Refusal {
     NotPinned,
     /// The tenant may not name this version; also the answer for one that does not exist, so that nobody learns which do.
     VersionNotAllowed,
+    /// The submission was resolved to a version that is not in the table any more.
+    VersionGone,
     /// An override without the administrator's scope.
     OverrideNotAllowed,
 }
@@ -63,6 +66,10 @@ impl Refusal {
             }
             Self::VersionNotAllowed => {
                 Failure::new(FailureKind::VersionNotAllowed, "this tenant may not name this version of the model")
+            }
+            Self::VersionGone => {
+                let why = "the version that this submission was resolved to has left the table; no other one is served in its place";
+                Failure::new(FailureKind::NoHolder, why).retry_in(Duration::from_secs(60))
             }
         }
     }
@@ -173,6 +180,29 @@ fn chosen<'s>(
         let rule = all.rules.iter().find(|rule| rule.model == model.index && rule.target.holds(holds))?;
         let slot = tenant.slot(model.index, rule.version)?;
         Some(Chosen { slot, reason: Reason::Rule, cause: &rule.cause, by: None })
+    })
+}
+
+/// Where a submission goes that was resolved before.
+#[derive(Clone, Copy, Debug)]
+pub enum Replayed<'s> {
+    /// The tenant's table still has the route.
+    Kept(&'s Arc<Route>),
+    /// The version is in the catalogue; the tenant pins or names it no more, so its route has to be made ([`Snapshot::route_for`]).
+    Made(&'s TenantEntry, &'s ModelEntry, &'s VersionEntry),
+}
+
+/// Finds the way of a submission to the version that it was resolved to. No pin is looked at, and no other version is given.
+///
+/// # Errors
+/// [`Refusal`]: tenant, model or version are in the table no more.
+pub fn replay<'s>(snapshot: &'s Snapshot, tenant: &str, model: &str, version: &str) -> Result<Replayed<'s>, Refusal> {
+    let tenant = snapshot.tenant(tenant).ok_or(Refusal::UnknownTenant)?;
+    let model = snapshot.model(model).ok_or(Refusal::UnknownModel)?;
+    let version = model.version(version).ok_or(Refusal::VersionGone)?;
+    Ok(match tenant.slot(model.index, version.index) {
+        Some(slot) => Replayed::Kept(snapshot.route(tenant, model, slot)),
+        None => Replayed::Made(tenant, model, version),
     })
 }
 

@@ -69,6 +69,7 @@ pub fn explain_for<'s>(
             Reason::Experiment => "the arm of an experiment",
             Reason::Rule => "a rule of the tenant",
             Reason::Pin => "the tenant's pin",
+            Reason::Replay => "what its submission was resolved to before",
         };
         steps.push(Step { stage: "decision", outcome: format!("version {}: {why}", decision.route.version) });
     }

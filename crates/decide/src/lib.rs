@@ -21,9 +21,9 @@ mod snapshot;
 pub mod witness;
 
 pub use ask::Ask;
-pub use caller::{Caller, Facts, Field, KeyFrom, Nobody};
-pub use choices::{Cause, ExperimentInput, RuleInput};
-pub use decision::{Decision, Refusal, decide, decide_for, is_shadowed};
+pub use caller::{Caller, Facts, Field, KeyFrom, Nobody, subject};
+pub use choices::{ArmFacts, Cause, ExperimentInput, RuleInput};
+pub use decision::{Decision, Refusal, Replayed, decide, decide_for, is_shadowed, replay};
 pub use explain::{Step, explain, explain_for};
 pub use input::{BuildError, ModelInput, PoolInput, TableInput, TenantInput};
 pub use paged::{Keyed, Paged};

@@ -19,6 +19,8 @@ pub enum Reason {
     Rule,
     /// It is the tenant's pin.
     Pin,
+    /// Its submission was resolved to it before.
+    Replay,
 }
 
 impl Reason {
@@ -31,6 +33,7 @@ impl Reason {
             Self::Experiment => "experiment",
             Self::Rule => "rule",
             Self::Pin => "pin",
+            Self::Replay => "replay",
         }
     }
 }

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use holdfast_decide::{
-    Ask, BuildError, ModelInput, PinChange, PoolInput, Reason, Refusal, Snapshot, Split, TableInput, TenantInput,
-    Unavailable, decide, explain, is_shadowed,
+    Ask, BuildError, ModelInput, PinChange, PoolInput, Reason, Refusal, Replayed, Snapshot, Split, TableInput,
+    TenantInput, Unavailable, decide, explain, is_shadowed, replay,
 };
 use holdfast_types::{IdError, ModelName, PoolName, ReplicaName, Revision, TenantId, Version, Weight};
 
@@ -98,6 +98,29 @@ fn facts_to_decisions() {
     }
 }
 
+/// A submission that was resolved before goes to that version, whatever is pinned or allowed now, or nowhere.
+#[test]
+fn a_replay_looks_at_no_pin() {
+    let table = table();
+    let way = |tenant: &str, model: &str, version: &str| {
+        replay(&table, tenant, model, version).map(|found| match found {
+            Replayed::Kept(route) => (route.version.to_string(), true),
+            Replayed::Made(tenant, model, version) => {
+                let route = table.route_for(tenant, model, version);
+                assert_eq!(&*route.upstream_model, format!("{}-{}", model.name, route.version));
+                (route.version.to_string(), false)
+            }
+        })
+    };
+    assert_eq!(way("acme", "screen", "1"), Ok(("1".to_owned(), true)), "the pin");
+    assert_eq!(way("acme", "screen", "2"), Ok(("2".to_owned(), true)), "one that may be named");
+    assert_eq!(way("acme", "screen", "3"), Ok(("3".to_owned(), false)), "neither");
+    assert_eq!(way("none", "fraud", "1"), Ok(("1".to_owned(), false)));
+    assert_eq!(way("acme", "screen", "4"), Err(Refusal::VersionGone));
+    assert_eq!(way("acme", "nothing", "1"), Err(Refusal::UnknownModel));
+    assert_eq!(way("nobody", "screen", "1"), Err(Refusal::UnknownTenant));
+}
+
 #[test]
 fn no_refusal_names_a_version() {
     let all = [
@@ -107,9 +130,10 @@ fn no_refusal_names_a_version() {
         Refusal::UnknownModel,
         Refusal::NotPinned,
         Refusal::VersionNotAllowed,
+        Refusal::VersionGone,
     ];
     let statuses = all.map(|r| r.failure().http_status());
-    assert_eq!(statuses, [403, 400, 400, 404, 404, 403]);
+    assert_eq!(statuses, [403, 400, 400, 404, 404, 403, 503]);
     for refusal in all {
         assert!(!refusal.failure().detail.contains(|c: char| c.is_ascii_digit()), "{refusal:?}");
     }

@@ -191,6 +191,7 @@ fn word(refusal: Refusal) -> &'static str {
         Refusal::NotPinned => "not_pinned",
         Refusal::VersionNotAllowed => "version_not_allowed",
         Refusal::OverrideNotAllowed => "override_not_allowed",
+        Refusal::VersionGone => "version_gone",
     }
 }
 

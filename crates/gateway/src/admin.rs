@@ -25,6 +25,7 @@ use crate::admin_port::serve_admin;
 use crate::asker::Described;
 use crate::explain::{explanation, splits};
 use crate::probes;
+use crate::query::{Query, percent_decoded};
 use crate::receipts;
 use crate::residency::SeatNumbers;
 use crate::server::Gateway;
@@ -64,13 +65,16 @@ pub async fn listen(
 
 async fn route(gateway: &Arc<Gateway>, access: &Access, also: Option<Also>, request: Request<Incoming>) -> Answer {
     let path = request.uri().path();
-    let own = OWN.contains(&path) || path.starts_with("/v1/receipts/");
+    let own = is_gateways(path);
     if let Some(also) = also.filter(|_| !own) {
         return also(request).await;
     }
     let open = matches!(path, "/livez" | "/readyz" | "/healthz");
     if !open && let Err(refused) = access(request.headers(), request.extensions()) {
         return *refused;
+    }
+    if !own {
+        return problem(StatusCode::NOT_FOUND, if path.starts_with("/v1/") { DESIRED } else { NOTHING });
     }
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         return not_allowed("GET, HEAD", "this resource is read only");
@@ -93,9 +97,20 @@ async fn route(gateway: &Arc<Gateway>, access: &Access, also: Option<Also>, requ
         "/v1/shadows" => shadows(gateway, &query),
         _ => match path.strip_prefix("/v1/receipts/") {
             Some(id) => receipt(gateway, id).await,
-            None => problem(StatusCode::NOT_FOUND, "there is nothing at this path"),
+            None => problem(StatusCode::NOT_FOUND, NOTHING),
         },
     }
+}
+
+const NOTHING: &str = "there is nothing at this path";
+/// The answer of a gateway without a control plane in its process.
+const DESIRED: &str =
+    "this is a gateway: what is desired, roll-outs and nodes are asked of a control plane, at its admin port";
+
+/// Whether a path of the admin port is a gateway's, and not a control plane's.
+#[must_use]
+pub fn is_gateways(path: &str) -> bool {
+    OWN.contains(&path) || path.starts_with("/v1/receipts/")
 }
 
 /// The paths that this crate answers.
@@ -139,36 +154,6 @@ pub fn not_allowed(methods: &'static str, detail: &str) -> Answer {
     answer
 }
 
-struct Query<'a>(&'a str);
-
-impl Query<'_> {
-    fn all(&self, name: &str) -> impl Iterator<Item = String> {
-        let pairs = self.0.split('&').filter_map(|pair| pair.split_once('='));
-        pairs.filter(move |(key, _)| *key == name).map(|(_, value)| percent_decoded(value))
-    }
-
-    fn get(&self, name: &str) -> Option<String> {
-        self.all(name).next()
-    }
-}
-
-fn percent_decoded(text: &str) -> String {
-    let mut out = Vec::with_capacity(text.len());
-    let mut bytes = text.bytes();
-    while let Some(byte) = bytes.next() {
-        let hex = |bytes: &mut std::str::Bytes<'_>| (bytes.next()? as char).to_digit(16);
-        out.push(match byte {
-            b'+' => b' ',
-            b'%' => {
-                let value = hex(&mut bytes).and_then(|high| Some(high * 16 + hex(&mut bytes)?));
-                u8::try_from(value.unwrap_or(u32::from(b'?'))).unwrap_or(b'?')
-            }
-            other => other,
-        });
-    }
-    String::from_utf8_lossy(&out).into_owned()
-}
-
 async fn metrics(gateway: &Arc<Gateway>) -> Answer {
     let gateway = gateway.clone();
     let rendered = tokio::task::spawn_blocking(move || {
@@ -186,8 +171,8 @@ async fn metrics(gateway: &Arc<Gateway>) -> Answer {
     }
 }
 
-/// `?model=M` with `tenant=T`, or with `header=NAME:VALUE` for the trusted header; `version=V` as a request would name it. Of who asks: `user`, `device`,
-/// `plan`, `scope` and `header`, the last two as often as need be; `override=V` as an administrator would name it.
+/// `?model=M` with `tenant=T`, or with `header=NAME:VALUE` for the trusted header. Of who asks: `user`, `device`, `plan`, `scope` and `header`, the last two as
+/// often as need be. `version=V`, `override=V` and `route=TOKEN` as a request would name them.
 fn explain(gateway: &Gateway, query: &Query<'_>) -> Answer {
     let settings = gateway.tables.load().settings.clone();
     let headers = query.all("header").filter_map(|header| {
@@ -213,7 +198,7 @@ fn explain(gateway: &Gateway, query: &Query<'_>) -> Answer {
     };
     let (version, wants) = (query.get("version"), query.get("override"));
     let ask = Ask { tenant: &tenant, model: &model, version: version.as_deref(), submission: b"" };
-    let told = explanation(gateway, &ask, &who, wants.as_deref());
+    let told = explanation(gateway, &ask, &who, (wants.as_deref(), query.get("route").as_deref()));
     json_answer(StatusCode::OK, told.to_string())
 }
 

@@ -6,6 +6,8 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
+use holdfast_net::Offer;
+
 use crate::answer::Passing;
 use crate::exchange::Exchange;
 
@@ -13,6 +15,8 @@ use crate::exchange::Exchange;
 pub struct AnswerBody {
     kind: Kind,
     exchange: Option<Box<Exchange>>,
+    /// Over HTTP/2.
+    offer: Option<Offer>,
 }
 
 enum Kind {
@@ -28,12 +32,12 @@ pub struct CutError(pub &'static str);
 impl AnswerBody {
     /// All of it.
     pub fn whole(bytes: Bytes, exchange: Option<Box<Exchange>>) -> Self {
-        Self { kind: Kind::Whole(bytes), exchange }
+        Self { kind: Kind::Whole(bytes), exchange, offer: None }
     }
 
     /// As it comes from the replica.
     pub fn passing(passing: Box<Passing>, exchange: Box<Exchange>) -> Self {
-        Self { kind: Kind::Passing(passing), exchange: Some(exchange) }
+        Self { kind: Kind::Passing(passing), exchange: Some(exchange), offer: None }
     }
 }
 
@@ -50,7 +54,13 @@ impl Kind {
 impl AnswerBody {
     /// Nothing of it, with the same exchange.
     pub fn emptied(self) -> Self {
-        Self { kind: Kind::Whole(Bytes::new()), exchange: self.exchange }
+        Self { kind: Kind::Whole(Bytes::new()), ..self }
+    }
+
+    /// The same, whose pieces the client has to take in time.
+    pub fn offered(self, mut offer: Offer) -> Self {
+        offer.begin();
+        Self { offer: Some(offer), ..self }
     }
 }
 
@@ -60,6 +70,10 @@ impl Body for AnswerBody {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, CutError>>> {
         let this = &mut *self;
+        // It is asked for the next piece, so there is room for it.
+        if let Some(offer) = &mut this.offer {
+            offer.end();
+        }
         let next = match &mut this.kind {
             Kind::Whole(bytes) if bytes.is_empty() => None,
             Kind::Whole(bytes) => Some(Ok(std::mem::take(bytes))),
@@ -73,9 +87,12 @@ impl Body for AnswerBody {
                         shadow.saw(data);
                     }
                 }
-                Some(Err(_)) => {}
+                Some(Err(_)) => exchange.on_connection.cut(),
                 None => exchange.gives(&[], true),
             }
+        }
+        if let Some(offer) = &mut this.offer {
+            offer.begin();
         }
         Poll::Ready(next.map(|data| data.map(Frame::data)))
     }

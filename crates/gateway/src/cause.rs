@@ -17,19 +17,19 @@ struct Kept {
 }
 
 impl Kept {
-    fn of(cause: &Cause, metrics: &GatewayMetrics) -> Option<Arc<Self>> {
+    fn of<'c>(cause: &'c Cause, metrics: &GatewayMetrics) -> Option<&'c Self> {
         let make = || {
             let [ok, error] = metrics.routed_by(&cause.id);
             let kept: Arc<Self> = Arc::new(Self { stamp: stamp(cause), ok, error });
             kept as Arc<_>
         };
-        cause.handles.get_or_init(make).clone().downcast().ok()
+        (**cause.handles.get_or_init(make)).downcast_ref()
     }
 }
 
 /// The value of `x-holdfast-experiment`. None: it is no arm.
 pub fn stamp(cause: &Cause) -> Option<HeaderValue> {
-    let kept = cause.handles.get().and_then(|kept| kept.clone().downcast::<Kept>().ok());
+    let kept = cause.handles.get().and_then(|kept| (**kept).downcast_ref::<Kept>());
     match kept {
         Some(kept) => kept.stamp.clone(),
         None => HeaderValue::from_str(&cause.stamp).ok().filter(|stamp| !stamp.is_empty()),
@@ -58,5 +58,6 @@ const fn plain(reason: Reason) -> usize {
         Reason::Override => 0,
         Reason::Explicit => 1,
         Reason::Pin | Reason::Experiment | Reason::Rule => 2,
+        Reason::Replay => 3,
     }
 }

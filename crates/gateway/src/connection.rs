@@ -36,6 +36,9 @@ pub async fn serve_connection(gateway: Arc<Gateway>, home: Arc<Home>, stream: Tc
             is_h1: request.version() < http::Version::HTTP_2,
             is_head: request.method() == http::Method::HEAD,
         };
+        if request.version() < http::Version::HTTP_11 {
+            on.set_ends_by_close();
+        }
         let exchange = Exchange::begin(gateway.clone(), home.worker.request_id(), Some(client.clone()), on.begin());
         // What can be done at once is done before there is a future, so that the future, of which each connection has one, is small.
         let entered = flow::enter(Box::new(exchange), request);
@@ -63,6 +66,9 @@ pub(crate) async fn answer(
     };
     if asked.is_head {
         response = without_body(response);
+    }
+    if !asked.is_h1 {
+        response = response.map(|body| body.offered(on.offer()));
     }
     if asked.is_h1 && on.is_closing() {
         response.headers_mut().insert(http::header::CONNECTION, http::HeaderValue::from_static("close"));

@@ -9,11 +9,11 @@ use bytes::Bytes;
 use http::HeaderValue;
 
 use holdfast_config::{Stamp, Stamps};
-use holdfast_decide::{Cause, Reason, Route};
+use holdfast_decide::{Cause, KeyFrom, Reason, Route};
 use holdfast_identity::Subject;
 use holdfast_net::RequestGuard;
 use holdfast_telemetry::{AccessRecord, Clock, Endpoint, GaugeGuard, Outcome, Timing};
-use holdfast_types::{FailureKind, Mono};
+use holdfast_types::{FailureKind, Mono, Revision};
 
 use crate::cause;
 use crate::fleet::Replica;
@@ -23,6 +23,7 @@ use crate::route_state::RouteState;
 use crate::server::Gateway;
 use crate::shadow::Copying;
 use crate::stage::admit::Ordered;
+use crate::stage::submission::{self, Submission};
 use crate::table::RevisionGuard;
 use crate::trail::Trail;
 
@@ -36,8 +37,12 @@ pub struct Resolution {
     pub reason: Reason,
     /// The arm or rule that chose it, if one did.
     pub cause: Option<Arc<Cause>>,
-    /// Under which revision.
-    pub revision: RevisionGuard,
+    /// By which key, of an arm.
+    pub by: Option<KeyFrom>,
+    /// Under which revision it is served.
+    pub _revision: RevisionGuard,
+    /// Under which revision its submission was resolved: an earlier one, if that was before.
+    pub under: Revision,
     /// The revision as a stamp.
     pub revision_stamp: HeaderValue,
 }
@@ -91,6 +96,8 @@ pub struct Exchange {
     pub limited: Option<Box<Refusal>>,
     /// Present if the request is among those that are copied.
     pub shadow: Option<Box<Copying>>,
+    /// Present if its submission has a route token or a key.
+    pub submission: Option<Box<Submission>>,
     dispatched: Option<Mono>,
     /// How much of `wait` had passed by then.
     waited_before: Duration,
@@ -131,6 +138,7 @@ impl Exchange {
             ordered: None,
             limited: None,
             shadow: None,
+            submission: None,
             dispatched: None,
             waited_before: Duration::ZERO,
             answered: None,
@@ -233,6 +241,9 @@ impl Exchange {
         {
             headers.insert(REPLICA, replica.stamp.clone());
         }
+        if let Some(submissions) = &self.gateway.submissions {
+            submission::stamp(submissions, self, resolution, headers);
+        }
     }
 
     /// Gives back what it held of limits (ACCT-1).
@@ -250,7 +261,7 @@ impl Exchange {
             id: self.id.text.clone(),
             begun: self.begun,
             ended: now,
-            resolved: resolution.map(|r| (r.state.facts.clone(), r.reason.as_str(), r.revision.revision())),
+            resolved: resolution.map(|r| (r.state.facts.clone(), r.reason.as_str(), r.under)),
             replica: self.replica.as_ref().map(|r| r.name.clone()),
             method: self.method,
             client: self.client.clone(),
@@ -313,7 +324,7 @@ impl Drop for Exchange {
             tenant: resolution.map(|r| r.route.tenant.clone()),
             model: resolution.map(|r| r.route.model.clone()),
             version: resolution.map(|r| r.route.version.clone()),
-            revision: resolution.map(|r| r.revision.revision()),
+            revision: resolution.map(|r| r.under),
             reason: resolution.map(|r| r.reason.as_str()),
             replica: self.replica.as_ref().map(|r| r.name.clone()),
             method: self.method,

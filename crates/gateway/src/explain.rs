@@ -10,10 +10,11 @@ use serde::Serialize;
 use serde_json::json;
 
 use holdfast_decide::{
-    Ask, Caller, Decision, ModelEntry, Route, Snapshot, Step, TenantEntry, Unavailable, explain_for,
+    Ask, Caller, Decision, ModelEntry, Reason, Route, Snapshot, Step, TenantEntry, Unavailable, explain_for,
 };
 use holdfast_placement::choose::{Candidate, Choice, choose};
 use holdfast_placement::residency::{Forecast, ReplicaIx, State, VersionIx};
+use holdfast_submission::{Asked, Ledger, Next, OnFailure, next};
 use holdfast_telemetry::Clock;
 use holdfast_types::Failure;
 
@@ -23,6 +24,7 @@ use crate::pause::Pause;
 use crate::route_state::RouteState;
 use crate::server::Gateway;
 use crate::stage::dispatch::{busy, leaver, nobody, refusal};
+use crate::stage::submission;
 use crate::table::{Table, subset, version_of};
 
 #[derive(Serialize)]
@@ -59,8 +61,16 @@ const fn is_zero(n: &u32) -> bool {
     *n == 0
 }
 
-/// The explanation of one ask by somebody, as JSON. `wants` is the version that an override names.
-pub fn explanation(gateway: &Gateway, ask: &Ask<'_>, who: &Described, wants: Option<&str>) -> serde_json::Value {
+/// The explanation of one ask by somebody, as JSON. `wants` is the version that an override names, `token` the route token that a retry brings.
+pub fn explanation(
+    gateway: &Gateway,
+    ask: &Ask<'_>,
+    who: &Described,
+    (wants, token): (Option<&str>, Option<&str>),
+) -> serde_json::Value {
+    if let Some(token) = token {
+        return replayed(gateway, ask, token);
+    }
     let table = gateway.tables.load();
     let Ask { tenant, model, .. } = *ask;
     let scope = table.settings.override_scope.as_deref();
@@ -85,6 +95,53 @@ pub fn explanation(gateway: &Gateway, ask: &Ask<'_>, who: &Described, wants: Opt
     if let Some(split) = &split {
         told["split"] = json!(split);
     }
+    told
+}
+
+/// The explanation of a retry that brings a route token.
+fn replayed(gateway: &Gateway, ask: &Ask<'_>, token: &str) -> serde_json::Value {
+    let Ask { tenant, model, version, .. } = *ask;
+    let table = gateway.tables.load();
+    let tokens = gateway.submissions.as_ref().and_then(|submissions| submissions.tokens.as_ref());
+    let claim = match tokens {
+        None => Err("route tokens are not taken here"),
+        Some(tokens) => tokens.open_text(token.as_bytes(), tenant).map_err(|why| why.words()),
+    };
+    let found = claim.and_then(|claim| {
+        let asked = Asked { model, version };
+        match next(asked, Some(&claim), Ledger::Off, OnFailure::Refuse) {
+            Next::Refuse(why) => Err(why.words()),
+            _ => Ok(claim.record),
+        }
+    });
+    let mut told = match &found {
+        Err(why) => json!({ "error": "bad_request", "detail": why }),
+        Ok(record) => match submission::route_of(&table, tenant, record) {
+            Err(failure) => json!({ "error": failure.kind.as_str(), "detail": failure.detail }),
+            Ok(route) => {
+                let (reason, revision) = (Reason::Replay, record.revision);
+                let decision = Decision { route: &route, reason, revision, cause: None, by: None };
+                on_the_way(gateway, &table, &decision)
+            }
+        },
+    };
+    let outcome = match &found {
+        Err(why) => format!("it is refused: {why}"),
+        Ok(record) => format!(
+            "the submission was resolved to version {} under revision {}; the token counts until {}",
+            record.version,
+            record.revision,
+            holdfast_telemetry::utc(record.until)
+        ),
+    };
+    if let Some(arms) = found.as_ref().ok().and_then(|record| record.arms.as_deref()) {
+        told["experiment"] = arms.into();
+    }
+    told["revision"] = found.as_ref().map_or(table.snapshot.revision().0, |record| record.revision.0).into();
+    told["steps"] = json!([
+        { "stage": "table", "outcome": format!("revision {}", table.snapshot.revision()) },
+        { "stage": "route token", "outcome": outcome },
+    ]);
     told
 }
 

@@ -5,7 +5,7 @@ use http::header::{
 };
 use smallvec::SmallVec;
 
-/// Prefix of the gateway's own fields.
+/// What the gateway's own fields begin with.
 pub const PREFIX: &str = "x-holdfast-";
 /// The client's budget, in milliseconds.
 pub const TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout-ms");
@@ -33,6 +33,10 @@ pub const REASON: HeaderName = HeaderName::from_static("x-holdfast-reason");
 pub const REPLICA: HeaderName = HeaderName::from_static("x-holdfast-replica");
 /// The request's id.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-holdfast-request-id");
+/// What the request was resolved to, signed; from a client, what its submission was resolved to before.
+pub const ROUTE: HeaderName = HeaderName::from_static("x-holdfast-route");
+/// How the resolution is not like others: `unledgered`.
+pub const RESOLUTION: HeaderName = HeaderName::from_static("x-holdfast-resolution");
 /// The failure kind.
 pub const ERROR: HeaderName = HeaderName::from_static("x-holdfast-error");
 /// The proved tenant, for the replica.
@@ -57,12 +61,32 @@ fn is_hop_by_hop(name: &HeaderName) -> bool {
         | "trailer"
         | "transfer-encoding"
         | "upgrade" => true,
-        // Servers that turn fields into variables make one name of `-` and `_`.
-        _ => {
-            let folded = name.bytes().map(|b| if b == b'_' { b'-' } else { b });
-            folded.take(PREFIX.len()).eq(PREFIX.bytes())
-        }
+        _ => name.starts_with('x') && letters(name).take(OWN.len()).eq(OWN.bytes()),
     }
+}
+
+/// What the gateway's own names begin with, as [`letters`].
+const OWN: &str = "xholdfast";
+/// What a server that trusts its front may take for the tenant, as [`letters`].
+const TENANTS: [&str; 2] = ["xtenant", "xtenantid"];
+
+/// Whether a field names a tenant to who reads it, or is the one that did.
+fn names_tenant(name: &HeaderName, trusted: Option<&HeaderName>) -> bool {
+    let text = name.as_str();
+    let is_usual = || text.starts_with('x') && TENANTS.iter().any(|word| letters(text).eq(word.bytes()));
+    trusted.is_some_and(|trusted| reads_as(name, trusted)) || is_usual()
+}
+
+/// A name without its signs. Servers that turn fields into variables make one name of `-` and `_`, and some of whatever is no letter.
+fn letters(name: &str) -> impl Iterator<Item = u8> {
+    name.bytes().filter(u8::is_ascii_alphanumeric)
+}
+
+/// Whether two names may become one.
+fn reads_as(name: &HeaderName, other: &HeaderName) -> bool {
+    name == other
+        || (name.as_str().len().abs_diff(other.as_str().len()) <= 8
+            && letters(name.as_str()).eq(letters(other.as_str())))
 }
 
 /// What a replica gets of a client's fields, and the gateway's `own`. `trusted` is the field that named the tenant.
@@ -79,7 +103,7 @@ pub fn for_upstream<const N: usize>(
         has_cookie |= *name == COOKIE;
         names_more |= *name == CONNECTION;
         let is_own = matches!(*name, EXPECT | CONTENT_LENGTH | HOST | ACCEPT_ENCODING) || *name == TIMEOUT;
-        if !is_own && !is_hop_by_hop(name) && Some(name) != trusted {
+        if !is_own && !is_hop_by_hop(name) && !names_tenant(name, trusted) {
             headers.append(name, value.clone());
         }
     }
@@ -169,6 +193,12 @@ mod tests {
             ("x-holdfast-tenant", "forged"),
             ("x-holdfast-anything", "forged"),
             ("x_holdfast_tenant", "forged"),
+            ("x.holdfast.tenant", "forged"),
+            ("xholdfast-tenant", "forged"),
+            ("x_tenant", "forged"),
+            ("x-tenant-id", "forged"),
+            ("x-tenants", "three"),
+            ("x-own_field", "kept"),
             ("x-request-timeout-ms", "5"),
             ("accept-encoding", "gzip"),
             ("cookie", "a=1"),
@@ -191,7 +221,9 @@ mod tests {
                 "host: replica:1",
                 "inference-header-content-length: 9",
                 "traceparent: 00-1-2-01",
-                "x-holdfast-tenant: acme"
+                "x-holdfast-tenant: acme",
+                "x-own_field: kept",
+                "x-tenants: three"
             ]
         );
     }

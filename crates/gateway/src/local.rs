@@ -10,7 +10,7 @@ use tokio::runtime::Handle;
 use holdfast_config::Frame;
 use holdfast_net::{DrainHandle, Tasks};
 use holdfast_plane::{ControlEnd, View};
-use holdfast_telemetry::{AccessLog, AuditLog, GatewayMetrics};
+use holdfast_telemetry::{AccessLog, AuditLog, ExposureLog, GatewayMetrics};
 
 use crate::connection::serve_connection;
 use crate::parts::Parts;
@@ -50,10 +50,12 @@ impl Local {
             metrics,
             access,
             audit,
+            exposures: ExposureLog::off(),
             standing,
             store: None,
             company: None,
             on_disk: None,
+            submissions: None,
             workers,
             control: tasks,
         };

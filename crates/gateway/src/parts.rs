@@ -5,7 +5,7 @@ use std::sync::Arc;
 use holdfast_config::Frame;
 use holdfast_net::{DrainHandle, Tasks};
 use holdfast_plane::View;
-use holdfast_telemetry::{AccessLog, AuditLog, GatewayMetrics};
+use holdfast_telemetry::{AccessLog, AuditLog, ExposureLog, GatewayMetrics};
 
 use crate::limits::AddressAttempts;
 use crate::probes::StoreProbe;
@@ -15,6 +15,7 @@ use crate::server::Gateway;
 use crate::stage::blame::Blame;
 use crate::standing::Standing;
 use crate::stream::Streams;
+use crate::submissions::Submissions;
 use crate::table::{StartError, Tables};
 
 /// See the module.
@@ -23,12 +24,15 @@ pub(crate) struct Parts {
     pub(crate) metrics: Arc<GatewayMetrics>,
     pub(crate) access: AccessLog,
     pub(crate) audit: AuditLog,
+    pub(crate) exposures: ExposureLog,
     pub(crate) standing: Arc<Standing>,
     pub(crate) store: Option<StoreProbe>,
     /// Those who share the loads with it.
     pub(crate) company: Option<Arc<Company>>,
     /// Receipts on disk, where that is asked for.
     pub(crate) on_disk: Option<Arc<Disk>>,
+    /// Route tokens and the ledger, where they are asked for.
+    pub(crate) submissions: Option<Arc<Submissions>>,
     /// One for each worker.
     pub(crate) workers: Vec<Tasks>,
     /// For everything that is not a request.
@@ -41,7 +45,20 @@ impl Parts {
     /// # Errors
     /// There is no table.
     pub(crate) fn gateway(self, first: &View) -> Result<(Arc<Gateway>, DrainHandle), StartError> {
-        let Self { frame, metrics, access, audit, standing, store, company, on_disk, workers, control } = self;
+        let Self {
+            frame,
+            metrics,
+            access,
+            audit,
+            exposures,
+            standing,
+            store,
+            company,
+            on_disk,
+            submissions,
+            workers,
+            control,
+        } = self;
         let count = workers.len();
         let driver = Driver::new(workers, control, metrics.clone());
         if let Some(company) = company {
@@ -59,12 +76,14 @@ impl Parts {
             metrics,
             access,
             audit,
+            exposures,
             receipts,
             standing,
             drain,
             blame,
             store,
             attempts,
+            submissions,
             streams,
         };
         Ok((Arc::new(gateway), drain_handle))

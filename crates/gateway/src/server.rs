@@ -15,7 +15,7 @@ use holdfast_config::{Config, Frame};
 use holdfast_net::tls::Entrance;
 use holdfast_net::{Admission, Drain, Listener, Tasks, bind};
 use holdfast_plane::ControlEnd;
-use holdfast_telemetry::{AccessLog, AuditLog, Clock, GatewayMetrics};
+use holdfast_telemetry::{AccessLog, AuditLog, Clock, ExposureLog, GatewayMetrics};
 use holdfast_types::FailureKind;
 
 use crate::admin;
@@ -28,6 +28,7 @@ use crate::residency::{Company, Driver};
 use crate::stage::blame::Blame;
 use crate::standing::Standing;
 use crate::stream::Streams;
+use crate::submissions::Submissions;
 use crate::table::{StartError, Tables};
 use crate::worker::WorkerHandle;
 
@@ -43,6 +44,8 @@ pub struct Gateway {
     pub access: AccessLog,
     /// The audit log.
     pub audit: AuditLog,
+    /// Which arms people were given.
+    pub exposures: ExposureLog,
     /// The last requests' receipts.
     pub receipts: Receipts,
     /// Whether the table is known to be the control plane's.
@@ -55,6 +58,8 @@ pub struct Gateway {
     pub store: Option<StoreProbe>,
     /// Connections that addresses have opened.
     pub attempts: AddressAttempts,
+    /// Route tokens and the ledger of submissions, where there are any.
+    pub submissions: Option<Arc<Submissions>>,
     /// WebSockets.
     pub streams: Streams,
 }
@@ -75,6 +80,8 @@ pub struct Options {
     pub access: AccessLog,
     /// The audit log.
     pub audit: AuditLog,
+    /// Which arms people were given.
+    pub exposures: ExposureLog,
     /// Where receipts are kept on disk, if they are.
     pub receipts: Option<Arc<Disk>>,
     /// TLS on the admin port, if there is any.
@@ -100,6 +107,9 @@ pub enum ServeError {
     /// A thread cannot be started.
     #[error("cannot start a worker: {0}")]
     Worker(std::io::Error),
+    /// The secrets of route tokens, or the ledger, cannot be used.
+    #[error("submissions cannot be kept: {0}")]
+    Submissions(String),
     /// There is no table.
     #[error(transparent)]
     Table(#[from] StartError),
@@ -131,6 +141,7 @@ pub async fn serve(
         metrics,
         access,
         audit,
+        exposures,
         receipts: on_disk,
         admin_entrance: entrance,
         access_to_admin,
@@ -148,15 +159,21 @@ pub async fn serve(
     let drain_time = config.timeouts.drain;
     let first = link.view.borrow().clone();
     let tasks = workers.iter().map(|w| w.tasks().clone()).collect();
+    let submissions = Submissions::open(&config, metrics.registry()).map_err(ServeError::Submissions)?;
+    if let Some(submissions) = &submissions {
+        submissions.run(&control);
+    }
     let parts = Parts {
         frame,
         metrics,
         access,
         audit,
+        exposures,
         standing,
         store,
         company,
         on_disk,
+        submissions,
         workers: tasks,
         control: control.clone(),
     };

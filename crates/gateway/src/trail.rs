@@ -65,7 +65,7 @@ impl Trail {
             tenant: route.tenant.clone(),
             model: route.model.clone(),
             version: route.version.clone(),
-            revision: resolution.revision.revision(),
+            revision: resolution.under,
             reason: resolution.reason.as_str(),
             status: outcome.status,
             replica: replica.map(|r| r.name.clone()),

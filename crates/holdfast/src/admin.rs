@@ -149,7 +149,7 @@ fn good(told: Told) -> Result<Value, Failure> {
         return Ok(told.body);
     }
     let detail = told.body.get("detail").and_then(Value::as_str).unwrap_or("no reason given");
-    let text = format!("the gateway answers {}: {detail}", told.status);
+    let text = format!("the answer is {}: {detail}", told.status);
     let passes = told.status == StatusCode::SERVICE_UNAVAILABLE || is_not_open(&told);
     Err(if passes { Failure::lost(text) } else { Failure::failed(text) })
 }

@@ -249,6 +249,9 @@ pub struct ExplainArgs {
     /// The version that the request names, if it names one.
     #[arg(long)]
     pub version: Option<String>,
+    /// The route token that a retry brings.
+    #[arg(long, value_name = "TOKEN")]
+    pub route: Option<String>,
     /// A header of the request, as `name: value`; the trusted header names the tenant.
     #[arg(long = "header", value_name = "NAME: VALUE")]
     pub headers: Vec<String>,

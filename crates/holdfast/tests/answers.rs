@@ -12,6 +12,8 @@ use holdfast_testkit::v2_stub::V2;
 use holdfast_testkit::{Holdfast, Script, Step, Stub, eventually};
 use http::Method;
 use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 
@@ -316,4 +318,74 @@ async fn a_long_answer_whose_json_does_not_end_is_cut_and_its_connection_closed(
     assert_ne!(used[2], used[3], "{used:?}");
     let metrics = gateway.metrics().await;
     assert_eq!(metrics.sum("holdfast_wrong_version_total", &[]), 0.0);
+}
+
+/// HTTP/1.0 has no other end of such an answer than that of the connection, so an orderly one would make a whole answer of it.
+#[tokio::test]
+async fn a_cut_answer_to_http_10_ends_in_a_reset() {
+    let whole = long(r#"],"id":"x"}"#);
+    let (_stub, gateway) =
+        rig([long(""), whole].map(|body| Script::with_headers(200, &[JSON], body.as_bytes())).into()).await;
+    let ask = async |number: usize| {
+        let mut client = TcpStream::connect(gateway.data.addr()).await.unwrap();
+        let body = probe().to_string();
+        let head = format!(
+            "POST {INFER} HTTP/1.0\r\nx-tenant: acme\r\nx-wants: {number}\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        client.write_all(head.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        client.read_to_end(&mut answer).await.map(|_| answer).map_err(|error| error.kind())
+    };
+    assert_eq!(ask(0).await, Err(std::io::ErrorKind::ConnectionReset));
+    assert!(ask(1).await.unwrap().ends_with(br#""id":"x"}"#));
+}
+
+/// A status is no reason to pass the judgement of another version on. What a client can make a server repeat takes the version from nobody.
+#[tokio::test]
+async fn a_refusal_that_names_another_version_is_not_passed_on() {
+    let of = |version: &str| format!(r#"{{"model_name":"screen-1","model_version":"{version}","outputs":[]}}"#);
+    let bodies = [of("2"), of("1"), r#"{"error":"no such input"}"#.to_owned(), "no".to_owned()];
+    let scripts = bodies.map(|body| Script::with_headers(400, &[JSON], body.as_bytes()));
+    let (stub, gateway) = rig(scripts.into()).await;
+    let withheld = ask(&gateway, "evil", 0).await.unwrap().expect(502);
+    assert_eq!(withheld.header("x-holdfast-error"), "upstream_error", "{withheld:?}");
+    for number in 1..4 {
+        let refused = ask(&gateway, "evil", number).await.unwrap().expect(400);
+        assert_eq!(refused.header("x-holdfast-version"), "1");
+    }
+    let _ = gateway.infer("acme", INFER, &probe()).await.expect(200);
+    assert_eq!(stub.executions(), 5, "none of them is asked for again");
+}
+
+/// One after the other, so that the first meets a kept connection and the others a new one.
+#[tokio::test]
+async fn what_one_tenant_makes_a_server_do_takes_the_replica_from_nobody() {
+    let odd = |status: u16| Script::with_headers(status, &[JSON], b"{}");
+    let (stub, gateway) = rig(vec![Script::close(), odd(302), odd(999), odd(500)]).await;
+    for number in [0, 0, 0, 1, 1, 2, 2, 3, 3] {
+        let answer = ask(&gateway, "evil", number).await.unwrap().expect(502);
+        assert_eq!(answer.header("x-holdfast-error"), "upstream_error");
+    }
+    let _ = gateway.infer("acme", INFER, &probe()).await.expect(200);
+    assert_eq!(stub.executions(), 10, "nothing is asked twice");
+    // What two tenants meet in a row is the replica's.
+    for tenant in ["evil", "third"] {
+        let _ = ask(&gateway, tenant, 3).await.unwrap().expect(502);
+    }
+    let shed = gateway.infer("acme", INFER, &probe()).await.expect(503);
+    assert_eq!(shed.header("x-holdfast-error"), "no_holder");
+}
+
+#[tokio::test]
+async fn interim_answers_without_an_end_are_cut_off() {
+    let json = r#"{"model_name":"screen-1","model_version":"1","outputs":[]}"#;
+    let end =
+        format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{json}", json.len());
+    let after = |count: usize| Script::raw(format!("{}{end}", "HTTP/1.1 100 Continue\r\n\r\n".repeat(count)));
+    let (_stub, gateway) = rig(vec![after(1_000), after(100_000)]).await;
+    let _ = ask(&gateway, "evil", 0).await.unwrap().expect(200);
+    let cut = ask(&gateway, "evil", 1).await.unwrap().expect(502);
+    assert_eq!(cut.header("x-holdfast-error"), "upstream_error");
+    let _ = gateway.infer("acme", INFER, &probe()).await.expect(200);
 }

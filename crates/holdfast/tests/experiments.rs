@@ -299,6 +299,23 @@ async fn an_override_comes_before_what_is_named_before_an_arm_before_a_rule_befo
         assert_eq!(got, (status, kind), "{scope} {path} {more:?}: {}", answer.text());
     }
 
+    // Each person's arm is told once: not what was overridden, named, ruled or pinned.
+    let told = eventually("the exposures", PATIENCE, async || {
+        let folder = std::fs::read_dir(fleet.gateway.state_path().join("exposures")).ok()?;
+        let texts = folder.map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap());
+        let lines: Vec<Value> =
+            texts.collect::<String>().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        (lines.len() >= 2).then_some(lines)
+    })
+    .await;
+    let mut arms: Vec<[&str; 4]> = told
+        .iter()
+        .map(|line| ["arm", "version", "key", "subject"].map(|member| line[member].as_str().unwrap()))
+        .collect();
+    arms.sort_unstable();
+    let [control, new] = ["ac769d753a896eef", "0adcd8c813bb314f"];
+    assert_eq!(arms, [["control", "2", "user", control], ["new", "3", "user", new]]);
+
     // It is told by the receipt, by the metrics and beforehand.
     let answer = send("u1", "", INFER, &[]).await;
     let receipt = format!("/v1/receipts/{}", answer.header("x-holdfast-request-id"));

@@ -87,6 +87,14 @@ async fn without_any_control_plane_gateways_serve_on_and_say_so() {
     let answer = fleet.gateways[0].infer("acme").await;
     assert_eq!((answer.status.as_u16(), answer.header("x-holdfast-stale")), (200, ""));
     assert_eq!(fleet.gateways[0].stale_metric().await, 0.0);
+    for (asked, path, right) in [
+        (&fleet.gateways[0], "/v1/pins", "asked of a control plane"),
+        (&fleet.controls[0], "/v1/explain", "asked of a gateway"),
+    ] {
+        let told = asked.get(path).await;
+        let detail = told.json()["detail"].to_string();
+        assert!(told.status == 404 && detail.contains(right), "{path}: {detail}");
+    }
     let revision = fleet.gateways[0].revision().await;
     fleet.gateways[0].wait_saved().await;
 

@@ -41,3 +41,33 @@ async fn a_fleet_over_tls_does_what_a_fleet_does_and_takes_no_strangers() {
     fleet.pin(&desk, "3").await;
     fleet.wait_pin("3").await;
 }
+
+#[tokio::test]
+async fn certificates_are_renewed_while_all_runs_and_gateways_vote_by_them() {
+    let mut fleet = Roles::start_secure(Shape { controls: 1, gateways: 2, load: "50ms" }).await;
+    fleet.wait_pin("1").await;
+    let says = async |member: &fleet_of::Member, words: &str| {
+        eventually(words, PATIENCE, async || member.proc.output().contains(words).then_some(())).await;
+    };
+    fleet.gateways[0].spoil_key();
+    says(&fleet.gateways[0], "stay as they were").await;
+    let told = fleet.gateways[0].ready().await;
+    assert_eq!(told["stale"], false, "what was read before is in force: {told}");
+    fleet.certify();
+    for member in fleet.gateways.iter().chain(&fleet.controls) {
+        says(member, "were read anew").await;
+    }
+    let desk = fleet.desk().await;
+    fleet.pin(&desk, "2").await;
+    fleet.wait_pin("2").await;
+    fleet.controls[0].proc.kill9();
+    for gateway in &fleet.gateways {
+        eventually("a lease by the vote of the other", PATIENCE * 3, async || {
+            let told = gateway.try_ready().await?;
+            let lease = told["seat"]["lease_left_ms"].as_u64()?;
+            // Longer than a lease of the control plane's could last.
+            (told["stale_seconds"].as_f64()? > 12.0 && lease > 0).then_some(())
+        })
+        .await;
+    }
+}

@@ -6,6 +6,8 @@
 mod fixture;
 #[path = "h2/frames.rs"]
 mod frames;
+#[path = "h2/windows.rs"]
+mod windows;
 
 use std::time::Duration;
 
@@ -452,29 +454,4 @@ async fn bounds_of_a_body_hold_on_a_stream_and_spare_the_others() {
     let served = send(&sender, request(Method::POST, INFER, "acme"), &exact).await.unwrap();
     assert_eq!(served.status, 200);
     assert_eq!(rig.stub.executions(), 1);
-}
-
-#[tokio::test]
-async fn a_client_that_opens_no_window_does_not_keep_a_replica() {
-    let rig = Rig::with(Differs::default(), |_| {
-        let json = format!(r#"{{"model_name":"screen","model_version":"1","pad":"{}"}}"#, "x".repeat(200_000));
-        Some(Script::json(200, &serde_json::from_str(&json).unwrap()))
-    })
-    .await;
-    let stream = TcpStream::connect(rig.gateway.data.addr()).await.unwrap();
-    let (sender, connection) = h2::client::Builder::new().initial_window_size(0).handshake(stream).await.unwrap();
-    tokio::spawn(connection);
-    let mut request = request(Method::POST, INFER, "acme");
-    request.headers_mut().insert("x-request-timeout-ms", "700".parse().unwrap());
-    let (response, mut body) = sender.ready().await.unwrap().send_request(request, false).unwrap();
-    body.send_data(Bytes::from_static(BODY.as_bytes()), true).unwrap();
-    let answer = response.await.unwrap();
-    assert_eq!(answer.status(), 200);
-    eventually("the replica to be let go at the deadline", Duration::from_secs(10), async || {
-        let replicas = rig.gateway.admin_get("/v1/replicas").await;
-        (replicas["replicas"][0]["in_flight"] == 0).then_some(())
-    })
-    .await;
-    // Only now: until here the client has kept its stream open.
-    drop(answer);
 }

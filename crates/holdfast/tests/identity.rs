@@ -9,5 +9,7 @@ mod forged;
 mod issuer;
 #[path = "identity/keys.rs"]
 mod keys;
+#[path = "identity/plans.rs"]
+mod plans;
 #[path = "identity/tokens.rs"]
 mod tokens;

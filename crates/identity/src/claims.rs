@@ -62,6 +62,8 @@ pub struct Rules {
     pub user: Option<Pointer>,
     /// Under which plan.
     pub plan: Option<Pointer>,
+    /// The plans that a token may choose for its user.
+    pub plans: Vec<Box<str>>,
     /// On which device.
     pub device: Option<Pointer>,
     /// For what: a text with spaces between (RFC 8693, 4.2), or a list.
@@ -79,13 +81,21 @@ pub struct Subject {
     pub user: Option<Box<str>>,
     /// The plan.
     pub plan: Option<Box<str>>,
+    /// Whether that plan chooses the limits of the user; else it is only shown.
+    pub chooses: bool,
     /// The device.
     pub device: Option<Box<str>>,
-    /// What it may be used for.
+    /// The scopes it was given. By themselves they allow and refuse nothing.
     pub scopes: Box<[Box<str>]>,
 }
 
 impl Subject {
+    /// The plan whose limits are the user's, if it chooses one.
+    #[must_use]
+    pub fn chosen(&self) -> Option<&str> {
+        self.plan.as_deref().filter(|_| self.chooses)
+    }
+
     /// Whether it has this scope.
     #[must_use]
     pub fn may(&self, scope: &str) -> bool {
@@ -127,11 +137,13 @@ impl Rules {
         if self.required.iter().any(|claim| claim.find(claims).is_none()) {
             return Err(Reject::new(Why::Claims, "a claim that the token must have is missing"));
         }
+        let plan = name(self.plan.as_ref(), claims)?;
         let subject = Subject {
+            chooses: plan.as_ref().is_some_and(|plan| self.plans.contains(plan)),
             issuer: self.issuer.clone(),
             tenant: self.tenant(claims)?,
             user: name(self.user.as_ref(), claims)?,
-            plan: name(self.plan.as_ref(), claims)?,
+            plan,
             device: name(self.device.as_ref(), claims)?,
             scopes: scopes(self.scopes.as_ref(), claims)?,
         };

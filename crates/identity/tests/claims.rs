@@ -24,6 +24,7 @@ fn rules() -> Rules {
         tenants: vec![],
         user: Some(pointer("sub")),
         plan: Some(pointer("/app/plan")),
+        plans: vec!["gold".into()],
         device: Some(pointer("https://id.example/device")),
         scopes: Some(pointer("scope")),
     }
@@ -55,6 +56,14 @@ fn a_good_token_names_its_subject() {
     let subject = judge(&rules(), &good()).unwrap();
     assert_eq!((subject.tenant.as_str(), subject.user.as_deref()), ("acme", Some("u-1")));
     assert_eq!((subject.plan.as_deref(), subject.device.as_deref()), (Some("gold"), Some("d7")));
+    assert_eq!(subject.chosen(), Some("gold"));
+    let none = Rules { plans: vec!["Gold".into()], ..rules() };
+    let shown = judge(&none, &good()).unwrap();
+    assert_eq!(
+        (shown.plan.as_deref(), shown.chosen()),
+        (Some("gold"), None),
+        "one that may not be chosen is only shown"
+    );
     assert!(subject.may("infer") && subject.may("admin") && !subject.may("adm") && !subject.may(""));
 }
 

@@ -113,6 +113,7 @@ fn a_key_that_goes_takes_what_it_proved_with_it() {
             tenant: TenantId::parse("acme").unwrap(),
             user: Some(name.into()),
             plan: None,
+            chooses: false,
             device: None,
             scopes: Box::default(),
         })
@@ -146,6 +147,7 @@ fn the_cache_is_bounded_and_keeps_what_is_used() {
         tenant: TenantId::parse("acme").unwrap(),
         user: None,
         plan: None,
+        chooses: false,
         device: None,
         scopes: Box::default(),
     });

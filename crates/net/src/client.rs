@@ -22,6 +22,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::patience::{Patience, Patient};
 use crate::resolve::Target;
 use crate::tasks::Tasks;
 use crate::turns::{Turn, Turns};
@@ -106,6 +107,7 @@ pub struct SendError<B> {
 struct Idle<B> {
     /// Whether it is idle: one that ends while it is was closed by the replica.
     idle: Arc<AtomicBool>,
+    patience: Arc<Patience>,
     sender: http1::SendRequest<B>,
     place: Place,
     since: Instant,
@@ -127,6 +129,7 @@ pub struct ReplicaPool<B> {
 /// A connection in use.
 pub struct ReplicaConn<B> {
     idle: Arc<AtomicBool>,
+    patience: Arc<Patience>,
     sender: http1::SendRequest<B>,
     place: Place,
     pool: Arc<ReplicaPool<B>>,
@@ -212,6 +215,7 @@ where
             if found.sender.is_ready() && found.since.elapsed() < idle {
                 return Ok(ReplicaConn {
                     idle: found.idle,
+                    patience: found.patience,
                     sender: found.sender,
                     place: found.place,
                     pool: self.clone(),
@@ -263,7 +267,9 @@ where
         let place = Place::take(&self.connector);
         self.opened.fetch_add(1, Ordering::Relaxed);
         let stream = self.connector.connect(connect).await?;
-        let handshake = http1::Builder::new().max_buf_size(256 * 1024).handshake(TokioIo::new(stream)).await;
+        let patience = Arc::new(Patience::default());
+        let io = TokioIo::new(Patient::new(stream, patience.clone()));
+        let handshake = http1::Builder::new().max_buf_size(256 * 1024).handshake(io).await;
         let (sender, conn) = handshake.map_err(io::Error::other)?;
         let idle = Arc::new(AtomicBool::new(false));
         let (was_idle, lost) = (idle.clone(), self.lost.clone());
@@ -274,7 +280,7 @@ where
                 lost.notify_one();
             }
         });
-        Ok(ReplicaConn { idle, sender, place, pool: self.clone(), turn, reused: false })
+        Ok(ReplicaConn { idle, patience, sender, place, pool: self.clone(), turn, reused: false })
     }
 
     /// Closes connections that have been idle for too long or that the replica has closed. Returns how many are left.
@@ -306,11 +312,14 @@ where
     pub fn send(
         &mut self,
         request: Request<B>,
-    ) -> impl Future<Output = Result<Response<Incoming>, SendError<B>>> + use<B> {
+    ) -> impl Future<Output = Result<Response<Incoming>, SendError<B>>> + use<'_, B> {
+        self.patience.begin();
         // Handed over here and not in the future, which would be larger by a whole request.
         let sent = self.sender.try_send_request(request);
         async move {
-            sent.await.map_err(|mut error| {
+            let answer = sent.await;
+            self.patience.end();
+            answer.map_err(|mut error| {
                 let unsent = error.take_message();
                 SendError { unsent, cause: error.into_error() }
             })
@@ -327,8 +336,8 @@ where
             }
             return;
         }
-        let Self { idle, sender, place, pool, turn, .. } = self;
-        pool.idle.lock().push_back(Idle { idle, sender, place, since: Instant::now() });
+        let Self { idle, patience, sender, place, pool, turn, .. } = self;
+        pool.idle.lock().push_back(Idle { idle, patience, sender, place, since: Instant::now() });
         drop(turn);
     }
 }

@@ -33,6 +33,13 @@ pub struct ConnState {
     blocked: AtomicBool,
     /// The client has left while a request of its was being answered and nobody read.
     gone: AtomicBool,
+    /// Its answers, those of HTTP/1.0, may have no end but that of the connection.
+    ends_by_close: AtomicBool,
+    /// An answer broke off.
+    cut: AtomicBool,
+    /// Pieces of answers that HTTP/2 could have taken and has not, by the epoch in which they came to be offered: this one, and the one before.
+    offered: [AtomicU32; 2],
+    epoch: AtomicU32,
     /// What who serves the connection keeps with it.
     kept: OnceLock<Box<dyn Any + Send + Sync>>,
 }
@@ -56,6 +63,10 @@ impl Default for ConnState {
             writes: AtomicU64::new(0),
             blocked: AtomicBool::new(false),
             gone: AtomicBool::new(false),
+            ends_by_close: AtomicBool::new(false),
+            cut: AtomicBool::new(false),
+            offered: [const { AtomicU32::new(0) }; 2],
+            epoch: AtomicU32::new(0),
             kept: OnceLock::new(),
         }
     }
@@ -139,6 +150,38 @@ impl ConnState {
         self.gone.load(Ordering::Relaxed)
     }
 
+    /// For an answer over HTTP/2, whose streams wait for the client one by one.
+    #[must_use]
+    pub fn offer(self: &Arc<Self>) -> Offer {
+        Offer { state: self.clone(), since: None }
+    }
+
+    /// Begins an epoch. False: something was offered in the epoch before the one that ends, and has not been taken since.
+    pub(crate) fn next_epoch(&self) -> bool {
+        let next = self.epoch.load(Ordering::Relaxed).wrapping_add(1);
+        // Of two slots, the next epoch's is that of the one before this.
+        if self.slot(next).load(Ordering::Relaxed) > 0 {
+            return false;
+        }
+        self.epoch.store(next, Ordering::Relaxed);
+        true
+    }
+
+    fn slot(&self, epoch: u32) -> &AtomicU32 {
+        let [even, odd] = &self.offered;
+        if epoch.is_multiple_of(2) { even } else { odd }
+    }
+
+    /// Notes a request of HTTP/1.0.
+    pub fn set_ends_by_close(&self) {
+        self.ends_by_close.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether an answer broke off whose end nobody could tell from this one.
+    pub(crate) fn must_reset(&self) -> bool {
+        self.cut.load(Ordering::Relaxed) && self.ends_by_close.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn set_closing(&self) {
         self.closing.store(true, Ordering::Relaxed);
     }
@@ -162,6 +205,38 @@ impl ConnState {
     }
 }
 
+/// Whether a piece of an answer is offered to the client. What is offered and not taken for too long ends the connection: the answer, its room and all that
+/// is counted for its request would be held for as long as the client likes.
+#[derive(Debug)]
+pub struct Offer {
+    state: Arc<ConnState>,
+    since: Option<u32>,
+}
+
+impl Offer {
+    /// From now on it is for the client to take the next piece.
+    pub fn begin(&mut self) {
+        if self.since.is_none() {
+            let epoch = self.state.epoch.load(Ordering::Relaxed);
+            self.state.slot(epoch).fetch_add(1, Ordering::Relaxed);
+            self.since = Some(epoch);
+        }
+    }
+
+    /// The piece was taken.
+    pub fn end(&mut self) {
+        if let Some(epoch) = self.since.take() {
+            self.state.slot(epoch).fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Offer {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
 /// One request being answered.
 #[derive(Debug)]
 pub struct RequestGuard(Arc<ConnState>);
@@ -171,6 +246,11 @@ impl RequestGuard {
     #[must_use]
     pub fn kept<T: Any + Default + Send + Sync>(&self) -> Option<&T> {
         self.0.kept.get_or_init(|| Box::new(T::default())).downcast_ref()
+    }
+
+    /// Notes that the answer breaks off.
+    pub fn cut(&self) {
+        self.0.cut.store(true, Ordering::Relaxed);
     }
 
     /// Notes that the client has given this request up before its answer.

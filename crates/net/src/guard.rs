@@ -133,8 +133,10 @@ impl Guarded {
 
 impl Guarded {
     /// The socket, and what was read and not given. None: the socket is in use.
-    pub(crate) fn into_parts(self) -> Option<(tokio::net::TcpStream, BytesMut)> {
-        Some((self.stream.into_stream()?, self.held))
+    pub(crate) fn into_parts(mut self) -> Option<(tokio::net::TcpStream, BytesMut)> {
+        let (stream, held) = (self.stream.shared(), std::mem::take(&mut self.held));
+        drop(self);
+        Some((Arc::into_inner(stream)?, held))
     }
 
     /// Reads on for a while after the last answer when the client may still be sending: a socket that is closed with bytes unread resets the
@@ -151,6 +153,15 @@ impl Guarded {
             linger.left = linger.left.saturating_sub(read.filled().len());
         }
         Poll::Ready(Ok(()))
+    }
+}
+
+/// An answer to HTTP/1.0 that came in pieces ends where the connection does. One that broke off must not look whole.
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        if self.state.must_reset() {
+            self.stream.reset();
+        }
     }
 }
 

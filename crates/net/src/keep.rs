@@ -82,12 +82,14 @@ struct Keeper<'a> {
     /// How many writes there had been at the last look that found one more, and when that was.
     writes: u64,
     wrote_at: Instant,
+    /// When the epoch of what is offered began.
+    epoch_at: Instant,
 }
 
 impl<'a> Keeper<'a> {
     fn new(options: &'a ServeOptions, state: &'a ConnState, is_h1: bool, now: Instant) -> Self {
         let (drain_since, shut_since, armed_for_head) = (None, None, false);
-        Self { options, state, is_h1, drain_since, shut_since, armed_for_head, writes: 0, wrote_at: now }
+        Self { options, state, is_h1, drain_since, shut_since, armed_for_head, writes: 0, wrote_at: now, epoch_at: now }
     }
 
     /// Whether something has happened that the timer does not know of.
@@ -141,7 +143,16 @@ impl<'a> Keeper<'a> {
         if writes != self.writes || !self.state.is_blocked() {
             (self.writes, self.wrote_at) = (writes, now);
         }
-        now >= self.wrote_at + self.options.idle
+        now >= self.wrote_at + self.options.idle || self.is_refused_a_piece(now)
+    }
+
+    /// Whether some stream's client opens no window for a piece that is there. Like the socket, looked at from one look to the next.
+    fn is_refused_a_piece(&mut self, now: Instant) -> bool {
+        if self.is_h1 || now < self.epoch_at + self.options.idle {
+            return false;
+        }
+        self.epoch_at = now;
+        !self.state.next_epoch()
     }
 
     fn shut(&mut self, now: Instant) -> Verdict {

@@ -12,6 +12,7 @@ mod fetch;
 mod guard;
 mod keep;
 mod listener;
+mod patience;
 mod resolve;
 mod serve;
 mod socket;
@@ -22,7 +23,7 @@ mod watched;
 
 pub use admission::{Admission, AdmissionLimits, ConnPermit, Refused};
 pub use client::{Checkout, Connector, ReplicaConn, ReplicaPool, SendError};
-pub use conn::{ConnState, RequestGuard};
+pub use conn::{ConnState, Offer, RequestGuard};
 pub use crowd::{Answering, Conduct, Crowd, Place};
 pub use drain::{Drain, DrainHandle};
 pub use fetch::{Fetch, FetchError, Fetched};

@@ -52,10 +52,15 @@ impl Watched {
         (self.reading, self.ended) = (false, false);
     }
 
-    /// The socket alone. None: it is in use.
-    pub(crate) fn into_stream(self) -> Option<TcpStream> {
-        drop(self.watch);
-        Arc::into_inner(self.stream)
+    /// Has the connection end in a reset when it is dropped.
+    pub(crate) fn reset(&self) {
+        // Without success it ends as connections do.
+        let _ = self.stream.set_zero_linger();
+    }
+
+    /// The socket, of which this one is to be dropped.
+    pub(crate) fn shared(&self) -> Arc<TcpStream> {
+        self.stream.clone()
     }
 
     fn socket(&mut self) -> io::Result<Pin<&mut TcpStream>> {

@@ -6,7 +6,7 @@ mod common;
 
 use common::*;
 use holdfast_placement::residency::*;
-use holdfast_types::Mono;
+use holdfast_types::{Bytes, Mono};
 
 fn own(replicas: &[u32], until: Mono, part: u32) -> Event {
     Event::SetOwn(Some(Own { replicas: replicas.iter().map(|ix| r(*ix)).collect(), until, part }))
@@ -143,11 +143,16 @@ fn a_version_that_its_owner_unloads_is_hidden_and_not_taken_for_held_by_a_poll()
     };
     assert!(held(&mut world));
     let until = world.now.after(secs(30));
-    world.event(Event::Yield { replica: r(0), version: v(0), until });
+    world.event(Event::Yield { replica: r(0), version: v(0), until, word: 7 });
+    let given = world.now;
     assert!(world.last.contains(&Effect::Hide { replica: r(0), version: v(0) }));
     world.now = world.now.after(secs(1));
     assert!(!held(&mut world), "it is still there, but on its way out");
-    world.event(Event::TakeUp { replica: r(0), version: v(0) });
+    for over in [Word::Number(6), Word::Before(given)] {
+        world.event(Event::TakeUp { replica: r(0), version: v(0), over });
+        assert!(!held(&mut world), "{over:?} is of an earlier word, and late");
+    }
+    world.event(Event::TakeUp { replica: r(0), version: v(0), over: Word::Number(7) });
     assert!(held(&mut world), "it was not unloaded after all");
 }
 
@@ -172,4 +177,83 @@ fn nothing_is_unloaded_from_a_server_that_is_not_owned() {
     let until = world.now.after(secs(10));
     world.event(own(&[0], until, 1));
     assert!(world.log.iter().any(|e| matches!(e, Effect::Unload { .. })));
+}
+
+/// Of two owners that would each unload the last copy but one of a pinned version, the one that is asked by the other says no.
+#[test]
+fn the_last_copy_but_one_that_leaves_already_is_none_to_rely_on() {
+    let mut world = World::with(Settings::default(), 2, 8, 2, Mode::Guaranteed);
+    let pinned = VersionSpec { size: Bytes(1), pinned: true };
+    world.event(Event::SetVersion { version: v(0), spec: pinned });
+    for replica in 0..2 {
+        let started = world.now;
+        let (held, loading) = (vec![v(0)], Vec::new());
+        world.event(Event::Observed { replica: r(replica), started, held, loading, strange: Strange::NONE });
+        assert!(!world.machine.relies_on(r(replica), v(0)), "it is not proved yet");
+        let Some(Effect::Verify { op, .. }) = world.last.iter().find(|e| matches!(e, Effect::Verify { .. })).cloned()
+        else {
+            panic!("a proof")
+        };
+        world.event(Event::Verified { op, proof: Proof::Proven });
+        assert_eq!(world.machine.relies_on(r(replica), v(0)), replica == 0, "there is another one then");
+    }
+    let until = world.now.after(secs(30));
+    world.event(Event::Yield { replica: r(1), version: v(0), until, word: 1 });
+    assert!(world.machine.relies_on(r(0), v(0)) && !world.machine.relies_on(r(1), v(0)));
+    let place = |place| Event::SetWanted { replica: r(0), versions: vec![(v(0), Turn::Coming(place))] };
+    world.event(place(2));
+    assert!(!world.machine.relies_on(r(0), v(0)), "it may have to make room for one that comes before it");
+}
+
+/// A word is kept as well for a version that the last poll had shown as being loaded by its owner: it may be loaded, and on its way out, since.
+#[test]
+fn a_load_of_the_owner_that_has_ended_since_is_not_used_against_a_word() {
+    let mut world = World::with(Settings::default(), 1, 8, 1, Mode::Guaranteed);
+    let until = world.now.after(secs(1_000));
+    world.event(own(&[], until, 1));
+    let now = world.now;
+    observed(&mut world, 0, now, &[0]);
+    let until = world.now.after(secs(30));
+    world.event(Event::Yield { replica: r(0), version: v(0), until, word: 1 });
+    let proves = |world: &mut World| {
+        world.now = world.now.after(secs(1));
+        let (started, held, loading) = (world.now, vec![v(0)], Vec::new());
+        world.event(Event::Observed { replica: r(0), started, held, loading, strange: Strange::NONE });
+        world.last.iter().any(|e| matches!(e, Effect::Verify { .. }))
+    };
+    assert!(!proves(&mut world) && !proves(&mut world), "its owner is about to unload it");
+    world.event(Event::TakeUp { replica: r(0), version: v(0), over: Word::Number(1) });
+    assert!(proves(&mut world), "it stays");
+}
+
+/// A copy that its owner loads anew is proved anew, and polls that began before that are not believed.
+#[test]
+fn a_copy_that_is_loaded_anew_is_proved_anew() {
+    let mut world = World::with(Settings::default(), 1, 8, 1, Mode::Guaranteed);
+    let until = world.now.after(secs(1_000));
+    world.event(own(&[], until, 1));
+    let poll = |world: &mut World, started: Mono| {
+        let (held, loading) = (vec![v(0)], Vec::new());
+        world.event(Event::Observed { replica: r(0), started, held, loading, strange: Strange::NONE });
+        let verify = world.last.iter().find_map(|e| match e {
+            Effect::Verify { op, .. } => Some(*op),
+            _ => None,
+        });
+        if let Some(op) = verify {
+            world.event(Event::Verified { op, proof: Proof::Proven });
+        }
+        verify.is_some()
+    };
+    let now = world.now;
+    assert!(poll(&mut world, now));
+    world.now = world.now.after(secs(1));
+    let before = world.now;
+    assert!(!poll(&mut world, before), "it is proved");
+    world.now = world.now.after(secs(1));
+    world.event(Event::Reloads { replica: r(0), version: v(0) });
+    assert!(world.last.contains(&Effect::Hide { replica: r(0), version: v(0) }));
+    assert!(!poll(&mut world, before), "it may have seen the copy before");
+    world.now = world.now.after(secs(1));
+    let now = world.now;
+    assert!(poll(&mut world, now), "another copy, another proof");
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use holdfast_quota::bucket::{Metered, Wait};
 use holdfast_quota::lease::*;
-use holdfast_quota::limit::{Allowance, Limit};
+use holdfast_quota::limit::{Allowance, Limit, Rate};
 use holdfast_quota::rate1::Witness;
 use holdfast_quota::scopes::{Gate, Scope, take_all};
 use holdfast_types::Mono;
@@ -45,6 +45,39 @@ fn granted_nothing_it_waits_a_chunks_time() {
     assert_eq!(effects, []);
     assert!(spend(&mut holder, &mut bank, at(25), 1));
     assert_eq!(holder.held(), 24);
+}
+
+/// The last word of a request that is refused here and has asked before.
+fn refused(holder: &mut Holder, bank: &mut Bank, now: Mono, cost: u64) -> Wait {
+    assert!(!spend(holder, bank, now, cost), "at {now:?}");
+    match holder.spend_again(now, cost, &mut Vec::new()) {
+        Verdict::Refused(wait) => wait,
+        other => unreachable!("{other:?}"),
+    }
+}
+
+#[test]
+fn who_is_refused_is_told_when_there_is_a_token() {
+    let limit = Limit { rate: Rate::new(6, Duration::from_secs(60)), burst: 2 };
+    let (mut bank, mut holder) = (bank(limit), Holder::new(1, Terms::new(limit, 1), START));
+    assert!((0..2).all(|_| spend(&mut holder, &mut bank, at(0), 1)));
+    assert_eq!(refused(&mut holder, &mut bank, at(0), 1), Wait::For(Duration::from_secs(10)));
+    // The store is asked each second, and says the same.
+    for second in 1..10 {
+        let left = Wait::For(Duration::from_secs(10 - second));
+        assert_eq!(refused(&mut holder, &mut bank, at(second * 1_000), 1), left, "after {second} s");
+    }
+    assert!(spend(&mut holder, &mut bank, at(10_000), 1));
+}
+
+#[test]
+fn who_wants_more_than_a_chunk_is_told_when_all_of_it_is_there() {
+    let limit = Limit::per_second(1_000, 4_000);
+    let (mut bank, mut holder) = (bank(limit), Holder::new(1, Terms::new(limit, 1), START));
+    assert!(spend(&mut holder, &mut bank, at(0), 4_000));
+    let Wait::For(wait) = refused(&mut holder, &mut bank, at(100), 2_000) else { unreachable!("never") };
+    assert_eq!(wait, Duration::from_millis(1_900));
+    assert!(spend(&mut holder, &mut bank, at(2_000), 2_000));
 }
 
 #[test]

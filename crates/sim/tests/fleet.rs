@@ -76,6 +76,9 @@ fn add(sum: &mut Tally, one: &Tally) {
     sum.wrong += one.wrong;
     sum.unproved += one.unproved;
     sum.terms += one.terms;
+    sum.seatings += one.seatings;
+    sum.voted += one.voted;
+    sum.unasked += one.unasked;
     sum.most_loads = sum.most_loads.max(one.most_loads);
     let mut all = sum.seconds.first().copied().unwrap_or_default();
     all.answered += one.answered();
@@ -114,6 +117,8 @@ fn each_mistake_is_seen() {
         (Mistake::TakesAnyTable, "ROUTE-1"),
         (Mistake::TrustsAnswers, "PIN-1"),
         (Mistake::TrustsLoads, "PIN-1"),
+        (Mistake::IgnoresSeats, "LOAD-1"),
+        (Mistake::BreaksItsWord, "LOAD-2"),
     ] {
         let seen = seen(mistake);
         assert!(!seen.is_empty() && seen.iter().all(|what| what.starts_with(promise)), "{mistake:?}: {seen:?}");

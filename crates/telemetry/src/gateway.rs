@@ -6,6 +6,7 @@ use holdfast_types::{FailureKind, Invariant, ModelName, Revision, TenantId, Vers
 use crate::audit::AuditLosses;
 use crate::clock::Clock;
 use crate::collected::{Collected, Collectors};
+use crate::exposures::ExposureLosses;
 use crate::family::{Family, Label};
 use crate::histogram::{Histogram, LOAD};
 use crate::metric::{Counter, Gauge};
@@ -85,6 +86,8 @@ pub struct GatewayMetrics {
     pub access_records_dropped: Counter,
     /// What the audit log counts: hand it to [`crate::AuditLog::start`].
     pub audit: AuditLosses,
+    /// What exposures count: hand it to [`crate::ExposureLog::start`].
+    pub exposures: ExposureLosses,
     registry: Registry,
     config: ConfigMetrics,
     errors: [Counter; FailureKind::ALL.len()],
@@ -138,6 +141,7 @@ impl GatewayMetrics {
             collectors: Collectors::register(r),
             access_records_dropped: r.counter(ACCESS_RECORDS_DROPPED.0, ACCESS_RECORDS_DROPPED.1),
             audit: audit(r, reason),
+            exposures: ExposureLosses::register(r),
             registry,
         };
         process::register(&metrics.registry);

@@ -5,7 +5,7 @@ use crate::metric::Counter;
 use crate::registry::Registry;
 
 /// What stands for the reasons behind which there is no arm and no rule.
-const PLAIN: [&str; 3] = ["override", "explicit", "pin"];
+const PLAIN: [&str; 4] = ["override", "explicit", "pin", "replay"];
 const OUTCOMES: [&str; 2] = ["ok", "error"];
 
 /// The counters that need no look-up, and the family of all.
@@ -19,7 +19,7 @@ impl RoutedPlain {
     pub(crate) fn register(registry: &Registry) -> Self {
         let all = registry.family(
             "holdfast_routed_total",
-            "Requests that ended, by what chose their version (pin, explicit, override, experiment:NAME/ARM, rule:TENANT/NAME), and whether they failed.",
+            "Requests that ended, by what chose their version (pin, explicit, override, replay, experiment:NAME/ARM, rule:TENANT/NAME), and whether they failed.",
             [Label::open("rule"), Label::closed("outcome")],
             (),
         );
@@ -27,7 +27,7 @@ impl RoutedPlain {
         Self { plain, all }
     }
 
-    /// Counts a request by the place of its reason: 0 override, 1 explicit, 2 pin.
+    /// Counts a request by the place of its reason: 0 override, 1 explicit, 2 pin, 3 replay.
     #[inline]
     pub fn count(&self, reason: usize, is_error: bool) {
         if let Some(counters) = self.plain.get(reason) {

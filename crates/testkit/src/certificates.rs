@@ -62,28 +62,35 @@ impl Authority {
     /// A server's certificate for these names and addresses.
     #[must_use]
     pub fn server(&self, names: &[&str]) -> Signed {
-        self.signed(names, ExtendedKeyUsagePurpose::ServerAuth, |_| {})
+        self.signed(names, vec![ExtendedKeyUsagePurpose::ServerAuth], |_| {})
     }
 
     /// The same, which ended years ago.
     #[must_use]
     pub fn expired_server(&self, names: &[&str]) -> Signed {
-        self.signed(names, ExtendedKeyUsagePurpose::ServerAuth, expired)
+        self.signed(names, vec![ExtendedKeyUsagePurpose::ServerAuth], expired)
     }
 
     /// A client's certificate with this common name, and these alternative names: `scheme:...` is a URI, `a@b` an address of mail, others are DNS
     /// names or IP addresses.
     #[must_use]
     pub fn client(&self, common: &str, names: &[&str]) -> Signed {
-        self.signed(names, ExtendedKeyUsagePurpose::ClientAuth, |params| {
+        self.signed(names, vec![ExtendedKeyUsagePurpose::ClientAuth], |params| {
             params.distinguished_name.push(DnType::CommonName, common);
         })
+    }
+
+    /// The same for one that is a server, too.
+    #[must_use]
+    pub fn both(&self, common: &str, names: &[&str]) -> Signed {
+        let usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        self.signed(names, usages, |params| params.distinguished_name.push(DnType::CommonName, common))
     }
 
     /// The same, which ended years ago.
     #[must_use]
     pub fn expired_client(&self, common: &str, names: &[&str]) -> Signed {
-        self.signed(names, ExtendedKeyUsagePurpose::ClientAuth, |params| {
+        self.signed(names, vec![ExtendedKeyUsagePurpose::ClientAuth], |params| {
             params.distinguished_name.push(DnType::CommonName, common);
             expired(params);
         })
@@ -92,12 +99,12 @@ impl Authority {
     fn signed(
         &self,
         names: &[&str],
-        usage: ExtendedKeyUsagePurpose,
+        usages: Vec<ExtendedKeyUsagePurpose>,
         shape: impl FnOnce(&mut CertificateParams),
     ) -> Signed {
         let mut params = CertificateParams::default();
         params.subject_alt_names = names.iter().map(|name| san(name)).collect();
-        params.extended_key_usages = vec![usage];
+        params.extended_key_usages = usages;
         shape(&mut params);
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.0).unwrap();

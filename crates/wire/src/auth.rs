@@ -3,9 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tonic::Status;
 use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
-use tonic::transport::{Certificate, ClientTlsConfig, Identity, ServerTlsConfig};
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
+
+use crate::error::WireError;
 
 const HEADER: &str = "authorization";
 const SCHEME: &str = "Bearer ";
@@ -70,7 +73,7 @@ pub(crate) fn check(secrets: &[Secret], metadata: &MetadataMap) -> Result<(), St
 }
 
 /// Certificates and keys in PEM. Only the length is shown.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Pem(Arc<[u8]>);
 
 impl Pem {
@@ -88,7 +91,7 @@ impl fmt::Debug for Pem {
 }
 
 /// A certificate chain and its key.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Own {
     /// The chain, the own certificate first.
     pub certificates: Pem,
@@ -96,8 +99,8 @@ pub struct Own {
     pub key: Pem,
 }
 
-/// TLS of a control plane.
-#[derive(Clone, Debug)]
+/// TLS of a control plane, or of a gateway to others.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerTls {
     /// Its own.
     pub own: Own,
@@ -106,7 +109,7 @@ pub struct ServerTls {
 }
 
 /// TLS of a gateway.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientTls {
     /// Who signs the certificates of control planes. There is no list that is built in.
     pub servers: Pem,
@@ -116,23 +119,56 @@ pub struct ClientTls {
     pub server_name: Option<String>,
 }
 
+/// What is read anew when its files change: connections that are made from then on are made with it. Cheap to clone; all clones are one.
+#[derive(Clone, Debug)]
+pub struct Renewed<T>(Arc<Mutex<(u64, T)>>);
+
+impl<T: Clone> Renewed<T> {
+    /// Another one is in force.
+    pub fn replace(&self, by: T) {
+        let mut now = self.0.lock();
+        *now = (now.0 + 1, by);
+    }
+
+    /// What is in force.
+    #[must_use]
+    pub fn current(&self) -> T {
+        self.0.lock().1.clone()
+    }
+
+    /// Another number with each that is in force.
+    pub(crate) fn number(&self) -> u64 {
+        self.0.lock().0
+    }
+}
+
+impl<T> From<T> for Renewed<T> {
+    fn from(first: T) -> Self {
+        Self(Arc::new(Mutex::new((0, first))))
+    }
+}
+
 impl Own {
     fn identity(&self) -> Identity {
         Identity::from_pem(&*self.certificates.0, &*self.key.0)
     }
 }
 
-impl ServerTls {
-    pub(crate) fn config(&self) -> ServerTlsConfig {
-        let config = ServerTlsConfig::new().identity(self.own.identity());
-        match &self.clients {
-            Some(ca) => config.client_ca_root(Certificate::from_pem(&*ca.0)),
-            None => config,
-        }
+impl Pem {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0
     }
 }
 
 impl ClientTls {
+    /// Whether connections can be made with it.
+    ///
+    /// # Errors
+    /// What is wrong with a certificate or a key, without showing it.
+    pub fn check(&self) -> Result<(), WireError> {
+        Endpoint::from_static("https://127.0.0.1").tls_config(self.config()).map(drop).map_err(WireError::Tls)
+    }
+
     pub(crate) fn config(&self) -> ClientTlsConfig {
         let mut config = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&*self.servers.0));
         if let Some(own) = &self.own {

@@ -9,6 +9,9 @@ pub enum WireError {
     /// A certificate or a key cannot be used.
     #[error("TLS cannot be set up: {}", chain(.0))]
     Tls(#[source] tonic::transport::Error),
+    /// A certificate or a key cannot be used.
+    #[error("TLS cannot be set up: {0}")]
+    Certificates(String),
     /// The listener failed.
     #[error("gateways cannot be served: {}", chain(.0))]
     Serve(#[source] tonic::transport::Error),

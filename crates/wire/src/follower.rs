@@ -24,7 +24,7 @@ use tracing::{info, warn};
 use holdfast_plane::{ControlEnd, GatewayEnd, View, pair};
 use holdfast_types::GatewayName;
 
-use crate::auth::{ClientTls, Secret};
+use crate::auth::{ClientTls, Renewed, Secret};
 use crate::error::WireError;
 use crate::saved::Folder;
 pub use fresh::Freshness;
@@ -43,7 +43,7 @@ pub struct FollowerSettings {
     /// The secret that they ask for.
     pub secret: Option<Secret>,
     /// Whom to believe, for `https`.
-    pub tls: Option<ClientTls>,
+    pub tls: Option<Renewed<ClientTls>>,
     /// How long one control plane may take to answer.
     pub connect_within: Duration,
     /// The pause after the first failure. It doubles, up to `pause_max`, and begins anew once a control plane has answered.
@@ -129,7 +129,16 @@ impl Follower {
 
 pub(crate) struct Target {
     pub(crate) url: Arc<str>,
-    pub(crate) endpoint: Endpoint,
+    plain: Endpoint,
+    tls: Option<Renewed<ClientTls>>,
+}
+
+impl Target {
+    /// With the certificates that are in force now.
+    pub(crate) fn endpoint(&self) -> Result<Endpoint, WireError> {
+        let Some(tls) = &self.tls else { return Ok(self.plain.clone()) };
+        self.plain.clone().tls_config(tls.current().config()).map_err(WireError::Tls)
+    }
 }
 
 pub(crate) fn endpoints(settings: &FollowerSettings) -> Result<Vec<Target>, WireError> {
@@ -151,16 +160,15 @@ fn target(settings: &FollowerSettings, url: &str) -> Result<Target, WireError> {
         _ => return Err(wrong("it does not begin with http:// or https://")),
     };
     let half = settings.dead_after / 2;
-    let mut endpoint = Endpoint::from(uri)
+    let plain = Endpoint::from(uri)
         .connect_timeout(settings.connect_within)
         .tcp_nodelay(true)
         .http2_keep_alive_interval(half)
         .keep_alive_timeout(half)
         .keep_alive_while_idle(true);
-    if let Some(tls) = tls {
-        endpoint = endpoint.tls_config(tls.config()).map_err(WireError::Tls)?;
-    }
-    Ok(Target { url: url.into(), endpoint })
+    let target = Target { url: url.into(), plain, tls: tls.cloned() };
+    target.endpoint()?;
+    Ok(target)
 }
 
 async fn follow(

@@ -15,6 +15,7 @@ pub mod auth;
 mod error;
 pub mod follower;
 pub mod held;
+mod incoming;
 mod parts;
 #[expect(missing_docs, reason = "what is written for each message is in the protocol's definition")]
 #[allow(clippy::all, reason = "generated")]

@@ -20,9 +20,10 @@ use tracing::{info, warn};
 use holdfast_plane::{GatewayEnd, View};
 use holdfast_types::GatewayName;
 
-use crate::auth::{self, Secret, ServerTls};
+use crate::auth::{self, Renewed, Secret, ServerTls};
 use crate::error::WireError;
 use crate::held::Stamp;
+use crate::incoming::secured;
 use crate::proto::control_server::{Control, ControlServer};
 use crate::proto::{self, from_control, from_gateway};
 use crate::seats::{Answered, Asked, SeatsService};
@@ -80,7 +81,7 @@ pub struct ServerSettings {
     /// Any of these opens. None: there is no secret.
     pub secrets: Vec<Secret>,
     /// TLS. None: cleartext.
-    pub tls: Option<ServerTls>,
+    pub tls: Option<Renewed<ServerTls>>,
     /// Whether neither a secret nor a certificate of the gateway is needed. Otherwise it is an error to ask for neither.
     pub open: bool,
     /// What the control plane calls its release.
@@ -123,7 +124,7 @@ pub async fn serve(
     plane: Arc<dyn Plane>,
     stop: impl Future<Output = ()> + Send,
 ) -> Result<(), WireError> {
-    let certified = settings.tls.as_ref().is_some_and(|tls| tls.clients.is_some());
+    let certified = settings.tls.as_ref().is_some_and(|tls| tls.current().clients.is_some());
     if settings.secrets.is_empty() && !certified && !settings.open {
         return Err(WireError::Open);
     }
@@ -135,9 +136,7 @@ pub async fn serve(
         .http2_keepalive_timeout(Some(half))
         .max_concurrent_streams(CALLS)
         .tcp_nodelay(true);
-    if let Some(tls) = &settings.tls {
-        server = server.tls_config(tls.config()).map_err(WireError::Tls)?;
-    }
+    let tls = settings.tls.clone();
     let fetches = Arc::new(tokio::sync::Semaphore::new(FETCHES));
     let grace = settings.read_within;
     let seats = SeatsService::server(settings.secrets.clone(), plane.clone());
@@ -145,14 +144,16 @@ pub async fn serve(
         .max_decoding_message_size(MAX_MESSAGE_BYTES)
         .max_encoding_message_size(MAX_MESSAGE_BYTES);
     let (stopped, mut grace_begins) = tokio::sync::oneshot::channel();
-    let serving = server.add_service(service).add_service(seats).serve_with_incoming_shutdown(
-        TcpListenerStream::new(listener),
-        async {
-            stop.await;
-            hub.close();
-            let _ = stopped.send(());
-        },
-    );
+    let router = server.add_service(service).add_service(seats);
+    let stopping = async {
+        stop.await;
+        hub.close();
+        let _ = stopped.send(());
+    };
+    let serving: Serving<'_> = match tls {
+        None => Box::pin(router.serve_with_incoming_shutdown(TcpListenerStream::new(listener), stopping)),
+        Some(tls) => Box::pin(router.serve_with_incoming_shutdown(secured(listener, tls)?, stopping)),
+    };
     let late = async {
         // An error: serving has ended without being asked to.
         if (&mut grace_begins).await.is_ok() {
@@ -166,6 +167,8 @@ pub async fn serve(
         () = late => Ok(()),
     }
 }
+
+type Serving<'a> = Pin<Box<dyn Future<Output = Result<(), tonic::transport::Error>> + Send + 'a>>;
 
 struct Service {
     settings: ServerSettings,

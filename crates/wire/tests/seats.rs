@@ -76,6 +76,7 @@ impl Plane for Control {
 #[derive(Default)]
 struct Other {
     loading: Arc<AtomicUsize>,
+    reloads: AtomicUsize,
 }
 
 struct Counted(Arc<AtomicUsize>);
@@ -106,8 +107,16 @@ impl Peer for Other {
         std::future::pending().await
     }
 
+    fn reloads(&self, artifact: Artifact, server: Box<str>) {
+        assert_eq!((artifact, &*server), (wish().artifact, "10.0.0.1:80"));
+        self.reloads.fetch_add(1, SeqCst);
+    }
+
     async fn leaves(&self, leave: Leave) -> bool {
-        leave.artifact == wish().artifact && &*leave.server == "10.0.0.1:80" && !leave.taken_back
+        leave.artifact == wish().artifact
+            && &*leave.server == "10.0.0.1:80"
+            && !leave.taken_back
+            && (leave.word, leave.renews) == (3, true)
     }
 }
 
@@ -176,10 +185,14 @@ async fn gateways_ask_one_another() {
         server: server.into(),
         within: seconds(1),
         taken_back,
+        word: 3,
+        renews: true,
     };
     assert!(asking.leaves(&address, &leave("10.0.0.1:80", false), WITHIN).await.unwrap());
     assert!(!asking.leaves(&address, &leave("10.0.0.1:81", false), WITHIN).await.unwrap());
     assert!(!asking.leaves(&address, &leave("10.0.0.1:80", true), WITHIN).await.unwrap());
+    asking.reloads(&address, &wish().artifact, "10.0.0.1:80", WITHIN).await.unwrap();
+    assert_eq!(peer.reloads.load(SeqCst), 1);
     assert!(phone(None).vote(&address, 7, WITHIN).await.is_err(), "without the secret");
     assert!(asking.vote("127.0.0.1:9", 7, WITHIN).await.is_err(), "nobody there");
 

@@ -33,6 +33,7 @@ const TABLE: &[Row] = &[
     // As the pure ones, but with signatures and JSON of third parties.
     row("1", "identity", &["types"], false),
     row("1", "quorum", &[], true),
+    row("1", "submission", &["types"], true),
     row("2", "decide", &["types", "placement", "assign"], true),
     row("3", "config", &["types", "assign", "identity", "decide"], false),
     row("3", "plane", &["types", "decide", "config"], false),
@@ -45,7 +46,20 @@ const TABLE: &[Row] = &[
     row(
         "4",
         "gateway",
-        &["types", "placement", "quota", "codec", "identity", "decide", "config", "plane", "net", "bank", "telemetry"],
+        &[
+            "types",
+            "placement",
+            "quota",
+            "codec",
+            "identity",
+            "submission",
+            "decide",
+            "config",
+            "plane",
+            "net",
+            "bank",
+            "telemetry",
+        ],
         false,
     ),
     row("4", "control", &["types", "placement", "decide", "config", "plane", "store", "telemetry"], false),
@@ -80,7 +94,7 @@ const TABLE: &[Row] = &[
 ];
 
 /// Third-party crates without clock, randomness or IO.
-const PURE_MAY_USE: &[&str] = &["xxhash-rust", "blake3", "memchr", "smallvec"];
+const PURE_MAY_USE: &[&str] = &["xxhash-rust", "blake3", "memchr", "smallvec", "sha1_smol"];
 /// Crates of the project that tests outside the pure crates may use in addition.
 const TESTS_MAY_USE: &[&str] = &["testkit", "model-server"];
 

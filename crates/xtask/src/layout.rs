@@ -4,7 +4,7 @@ use crate::report::Fault;
 use crate::tree::Tree;
 
 /// Crates without clock, randomness and IO.
-const PURE: &[&str] = &["types", "placement", "codec", "digest", "quota", "quorum", "decide", "sim"];
+const PURE: &[&str] = &["types", "placement", "codec", "digest", "quota", "quorum", "submission", "decide", "sim"];
 const PURE_LINTS: &str = "../../lints/pure/clippy.toml";
 
 pub(crate) fn check(tree: &Tree) -> Vec<Fault> {

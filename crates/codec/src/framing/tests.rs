@@ -29,6 +29,16 @@ fn heads_that_mean_one_thing_pass() {
 }
 
 #[test]
+fn empty_lines_before_a_head_are_counted() {
+    let after = |lines: usize| feed(&format!("{}GET / HTTP/1.0\r\n\r\n", "\r\n".repeat(lines)));
+    assert_eq!(after(EMPTY_LINES), Release { bytes: 2 * EMPTY_LINES + 18, violation: None });
+    let refused = Release { bytes: 0, violation: Some(Violation::RequestLine) };
+    assert_eq!((after(EMPTY_LINES + 1), feed(&"\r\n".repeat(EMPTY_LINES + 1))), (refused, refused));
+    let waits = Release { bytes: 0, violation: None };
+    assert_eq!(feed(&"\r\n".repeat(EMPTY_LINES)), waits, "a head may come yet");
+}
+
+#[test]
 fn heads_that_could_mean_two_things_do_not() {
     use Violation::{BothLengths, ContentLength, FieldName, FieldValue, Folding, LineEnding, LookAlike};
     for (head, why) in [

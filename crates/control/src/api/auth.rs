@@ -93,8 +93,13 @@ impl Door {
     /// host name leads here (DNS rebinding).
     ///
     /// # Errors
-    /// 401, 403.
+    /// 400, 401, 403.
     pub fn caller(&self, headers: &HeaderMap, names: Option<Names<'_>>) -> Result<Caller, Problem> {
+        // Of two values another reader may take the other.
+        if [AUTHORIZATION, HOST, ORIGIN].iter().any(|name| headers.get_all(name).iter().nth(1).is_some()) {
+            let detail = "authorization, host and origin are there once at most";
+            return Err(Problem::new(StatusCode::BAD_REQUEST, "bad_request", detail));
+        }
         let Some(tokens) = &self.tokens else {
             return if is_of_a_page(headers) { Err(page()) } else { Ok(Caller::loopback()) };
         };
@@ -173,6 +178,20 @@ mod tests {
         ] {
             assert_eq!(door.caller(&headers(bad), None).unwrap_err().status, 403, "{bad:?}");
         }
+    }
+
+    #[test]
+    fn who_shows_two_of_one_thing_is_refused() {
+        let mut fields = headers(&[("host", "localhost"), ("authorization", "Bearer whatever")]);
+        assert_eq!(Door::open().caller(&fields, None), Ok(Caller::loopback()));
+        for name in [HOST, AUTHORIZATION, ORIGIN] {
+            let mut twice = fields.clone();
+            twice.append(&name, "localhost".parse().unwrap());
+            twice.append(&name, "localhost".parse().unwrap());
+            assert_eq!(Door::open().caller(&twice, None).unwrap_err().status, 400, "{name}");
+        }
+        fields.append(AUTHORIZATION, "Bearer another".parse().unwrap());
+        assert_eq!(Door::open().caller(&fields, None).unwrap_err().status, 400);
     }
 
     #[test]

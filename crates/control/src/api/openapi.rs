@@ -24,7 +24,12 @@ const GATEWAY: [(&str, &[&str], &str, &str); 13] = [
     ("/v1/alarms", &[], "application/json", "The last alarms"),
     ("/v1/usage", &["limit", "after"], "application/json", "Usage by tenant"),
     ("/v1/limits", &["tenant", "limit", "after"], "application/json", "Limits and what is used of them"),
-    ("/v1/explain", &["tenant", "model", "version", "header"], "application/json", "What a request would get, and why"),
+    (
+        "/v1/explain",
+        &["tenant", "model", "version", "route", "header"],
+        "application/json",
+        "What a request would get, and why",
+    ),
     ("/v1/receipts", &["tenant", "limit"], "application/json", "What was decided for the last requests, newest first"),
     ("/v1/shadows", &["rollout"], "application/json", "What copied traffic of a roll-out has shown at this gateway"),
     ("/v1/receipts/{id}", &[], "application/json", "What was decided for one of the last requests"),

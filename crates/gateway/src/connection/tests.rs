@@ -97,12 +97,14 @@ impl World {
             metrics,
             access: AccessLog::off(),
             audit: AuditLog::off().0,
+            exposures: holdfast_telemetry::ExposureLog::off(),
             receipts: Receipts::new(10, 1),
             standing: crate::standing::Standing::local(),
             drain,
             blame: Blame::default(),
             store: None,
             attempts: crate::limits::AddressAttempts::default(),
+            submissions: None,
         });
         Self {
             gateway,

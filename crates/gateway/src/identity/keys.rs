@@ -42,6 +42,8 @@ impl ApiKeys {
                     tenant: tenant.name.clone(),
                     user: key.user.clone(),
                     plan: key.plan.clone(),
+                    // Whoever makes keys decides about limits, too.
+                    chooses: true,
                     device: None,
                     scopes: key.scopes.clone(),
                 };

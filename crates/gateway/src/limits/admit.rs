@@ -10,9 +10,9 @@ use holdfast_config::LimitedEndpoint;
 use holdfast_quota::bucket::{Metered, Purse, Wait};
 use holdfast_quota::limit::Allowance;
 use holdfast_quota::scopes::Scope;
-use holdfast_types::{ModelName, Mono};
+use holdfast_types::{ModelName, Mono, PlanName};
 
-use super::book::{Book, Want};
+use super::book::{Book, Gate, Hold};
 use super::terms::{Key, Terms, What};
 
 /// The bucket of one client connection. Made when its first limited request comes.
@@ -41,13 +41,6 @@ impl OnConnection {
     }
 }
 
-/// One limit of a scope: where it is, what it counts.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Gate {
-    pub(super) at: u16,
-    pub(super) what: What,
-}
-
 /// The limits that a request at one endpoint comes under: its user's, then those of all; in each counts first, so that what is refused for being one too many
 /// has used up nothing.
 #[derive(Default)]
@@ -55,14 +48,18 @@ struct Gates {
     all: SmallVec<[Gate; 6]>,
     /// How many of them are a user's.
     users: usize,
-    /// Whether something has to be given back when a served request ends.
-    settles: bool,
+    /// Whether one counts what runs, which ends with the request.
+    runs: bool,
+    /// Whether one counts bytes, which are settled when the request ends.
+    bytes: bool,
 }
 
 /// A book with the limits that a route's requests come under.
 pub(super) struct Scoped {
     pub(super) book: Arc<Book>,
     gates: [Gates; 2],
+    /// The places of the gates are nobody else's for as long as this lives.
+    _hold: Hold,
 }
 
 /// The limits of a tenant's requests for one model. Kept with the route.
@@ -70,6 +67,8 @@ pub struct RouteLimits {
     shadow: bool,
     pub(super) connection: Allowance,
     pub(super) tenant: Option<Scoped>,
+    /// The same for users with a plan that they may choose.
+    chosen: Box<[(PlanName, Scoped)]>,
     pub(super) global: Option<Scoped>,
     salt: u64,
 }
@@ -83,6 +82,8 @@ pub struct Asking<'a> {
     pub endpoint: LimitedEndpoint,
     /// Who, if users are known here ([`RouteLimits::who`]).
     pub user: Option<u128>,
+    /// Under which plan of its own choice ([`RouteLimits::chosen`]).
+    pub plan: Option<u16>,
     /// Over which connection.
     pub on: &'a OnConnection,
     /// The bytes of its body, as far as they are known; the rest is settled.
@@ -98,6 +99,7 @@ pub struct Asking<'a> {
 pub struct Taken {
     endpoint: LimitedEndpoint,
     user: Option<u128>,
+    plan: Option<u16>,
     bytes: u64,
     connection: bool,
     /// In shadow mode scopes may have let it pass without room.
@@ -122,22 +124,30 @@ pub struct Refusal {
 }
 
 impl Scoped {
-    fn new(book: Arc<Book>, terms: &Terms, model: &ModelName, scopes: [Option<Scope>; 2]) -> Self {
+    fn new(
+        book: Arc<Book>,
+        terms: &Terms,
+        model: &ModelName,
+        scopes: [Option<Scope>; 2],
+        chosen: Option<&PlanName>,
+    ) -> Self {
+        let mut hold = book.hold();
         let gates = LimitedEndpoint::ALL.map(|endpoint| {
             let mut gates = Gates::default();
             for scope in scopes {
                 for what in [What::Running, What::Requests, What::Bytes] {
-                    let key = scope.and_then(|scope| terms.key(scope, what, model, endpoint));
-                    if let Some(at) = key.and_then(|key| book.place(key)) {
+                    let key = scope.and_then(|scope| terms.key(scope, what, (model, endpoint), chosen));
+                    if let Some(at) = key.and_then(|key| hold.place(key)) {
                         gates.all.push(Gate { at, what });
                         gates.users += usize::from(scope == Some(Scope::User));
-                        gates.settles |= what != What::Requests;
+                        gates.runs |= what == What::Running;
+                        gates.bytes |= what == What::Bytes;
                     }
                 }
             }
             gates
         });
-        Self { book, gates }
+        Self { book, gates, _hold: hold }
     }
 
     fn gates(&self, endpoint: LimitedEndpoint) -> &Gates {
@@ -152,20 +162,12 @@ impl Scoped {
         gates.all.get(from..).unwrap_or_default()
     }
 
-    fn wants(&self, endpoint: LimitedEndpoint, has_user: bool, bytes: u64) -> SmallVec<[Want; 6]> {
-        let cost = |what| if what == What::Bytes { bytes } else { 1 };
-        self.of(endpoint, has_user).iter().map(|gate| Want { at: gate.at, cost: cost(gate.what) }).collect()
-    }
-
     fn take(&self, asking: &Asking<'_>, user: Option<u128>, scope: Scope) -> Result<(), Refusal> {
-        let wants = self.wants(asking.endpoint, user.is_some(), asking.bytes);
-        let Err(short) =
-            self.book.take(asking.now, user, &wants, (asking.again, asking.credit && scope != Scope::Global))
-        else {
-            return Ok(());
-        };
-        let gate = self.of(asking.endpoint, user.is_some()).get(short.want);
-        let is_users = user.is_some() && short.want < self.gates(asking.endpoint).users;
+        let gates = self.of(asking.endpoint, user.is_some());
+        let how = (asking.again, asking.credit && scope != Scope::Global);
+        let Err(short) = self.book.take(asking.now, user, gates, asking.bytes, how) else { return Ok(()) };
+        let gate = gates.get(short.gate);
+        let is_users = user.is_some() && short.gate < self.gates(asking.endpoint).users;
         let scope = if is_users { Scope::User } else { scope };
         let what = gate.map_or(What::Requests, |gate| gate.what);
         Err(Refusal { scope, what, wait: short.wait, at: gate.map(|gate| gate.at), user, soon: short.soon })
@@ -180,12 +182,18 @@ impl RouteLimits {
         salt: u64,
     ) -> Self {
         let terms = tenant.as_ref().map(|(_, terms)| *terms);
+        let scopes = [Some(Scope::User), Some(Scope::Tenant)];
+        let mut chosen = Vec::new();
+        if let Some((book, terms)) = &tenant {
+            let scoped = |plan| Scoped::new(book.clone(), terms, model, scopes, Some(plan));
+            chosen.extend(terms.chosen.iter().map(|plan| (plan.clone(), scoped(plan))));
+        }
         Self {
+            chosen: chosen.into_boxed_slice(),
             shadow: terms.is_some_and(|terms| terms.shadow),
             connection: terms.map(|terms| terms.connection).unwrap_or_default(),
-            tenant: tenant
-                .map(|(book, terms)| Scoped::new(book, terms, model, [Some(Scope::User), Some(Scope::Tenant)])),
-            global: global.map(|(book, terms)| Scoped::new(book, terms, model, [None, Some(Scope::Global)])),
+            tenant: tenant.map(|(book, terms)| Scoped::new(book, terms, model, scopes, None)),
+            global: global.map(|(book, terms)| Scoped::new(book, terms, model, [None, Some(Scope::Global)], None)),
             salt,
         }
     }
@@ -193,7 +201,21 @@ impl RouteLimits {
     /// Whether it matters whose request it is.
     #[must_use]
     pub fn knows_users(&self) -> bool {
-        self.tenant.as_ref().is_some_and(|scoped| scoped.gates.iter().any(|gates| gates.users > 0))
+        let mut all = self.tenant.iter().chain(self.chosen.iter().map(|(_, scoped)| scoped));
+        all.any(|scoped| scoped.gates.iter().any(|gates| gates.users > 0))
+    }
+
+    /// The place of a plan that its user has chosen. None: there is none of that name for him.
+    #[must_use]
+    pub fn chosen(&self, plan: &str) -> Option<u16> {
+        let at = self.chosen.iter().position(|(known, _)| known.as_str() == plan)?;
+        u16::try_from(at).ok()
+    }
+
+    /// The limits of the tenant and its users, under the plan that was chosen.
+    pub(super) fn own(&self, plan: Option<u16>) -> Option<&Scoped> {
+        let chosen = plan.and_then(|plan| self.chosen.get(usize::from(plan))).map(|(_, scoped)| scoped);
+        chosen.or(self.tenant.as_ref())
     }
 
     /// Who a user is here: nobody, where there are no limits of users.
@@ -217,6 +239,7 @@ impl RouteLimits {
         let mut taken = Taken {
             endpoint: asking.endpoint,
             user,
+            plan: asking.plan,
             bytes: asking.bytes,
             connection: false,
             tenant: false,
@@ -232,7 +255,7 @@ impl RouteLimits {
                 }
             }
         }
-        let own = self.tenant.as_ref().map(|scoped| scoped.take(asking, user, Scope::Tenant));
+        let own = self.own(asking.plan).map(|scoped| scoped.take(asking, user, Scope::Tenant));
         match own {
             None => {}
             Some(Ok(())) => taken.tenant = true,
@@ -268,7 +291,7 @@ impl RouteLimits {
             on.give_back(now);
         }
         for (scoped, user) in self.held(taken) {
-            scoped.book.give_back(now, user, &scoped.wants(taken.endpoint, user.is_some(), taken.bytes));
+            scoped.book.give_back(now, user, scoped.of(taken.endpoint, user.is_some()), |what| what.cost(taken.bytes));
         }
     }
 
@@ -280,29 +303,20 @@ impl RouteLimits {
             return;
         }
         for (scoped, user) in self.held(taken) {
-            if !scoped.gates(taken.endpoint).settles {
-                continue;
+            let (kinds, gates) = (scoped.gates(taken.endpoint), scoped.of(taken.endpoint, user.is_some()));
+            let (back, more) = (taken.bytes.saturating_sub(bytes), bytes.saturating_sub(taken.bytes));
+            if kinds.runs || (kinds.bytes && back > 0) {
+                let cost = |what: What| if what == What::Requests { 0 } else { what.cost(back) };
+                scoped.book.give_back(now, user, gates, cost);
             }
-            let (mut back, mut more) = (SmallVec::<[Want; 6]>::new(), SmallVec::<[Want; 6]>::new());
-            for gate in scoped.of(taken.endpoint, user.is_some()) {
-                match gate.what {
-                    What::Running => back.push(Want { at: gate.at, cost: 1 }),
-                    What::Bytes if bytes < taken.bytes => back.push(Want { at: gate.at, cost: taken.bytes - bytes }),
-                    What::Bytes if bytes > taken.bytes => more.push(Want { at: gate.at, cost: bytes - taken.bytes }),
-                    What::Bytes | What::Requests => {}
-                }
-            }
-            if !back.is_empty() {
-                scoped.book.give_back(now, user, &back);
-            }
-            if !more.is_empty() {
-                scoped.book.charge(now, user, &more);
+            if kinds.bytes && more > 0 {
+                scoped.book.charge_bytes(now, user, gates, more);
             }
         }
     }
 
     fn held(&self, taken: &Taken) -> impl Iterator<Item = (&Scoped, Option<u128>)> {
-        let tenant = self.tenant.as_ref().filter(|_| taken.tenant).map(|scoped| (scoped, taken.user));
+        let tenant = self.own(taken.plan).filter(|_| taken.tenant).map(|scoped| (scoped, taken.user));
         let global = self.global.as_ref().filter(|_| taken.global).map(|scoped| (scoped, None));
         tenant.into_iter().chain(global)
     }
@@ -318,9 +332,17 @@ impl RouteLimits {
 
     /// Every limit that a request at this endpoint comes under: book, place and key.
     pub(super) fn limits(&self, endpoint: LimitedEndpoint) -> Vec<(&Book, u16, Key)> {
-        let scoped = self.tenant.iter().chain(&self.global);
-        let gates = scoped.flat_map(|scoped| scoped.of(endpoint, true).iter().map(|gate| (&*scoped.book, gate.at)));
-        gates.filter_map(|(book, at)| Some((book, at, book.look(at, |key, _| key.clone())?))).collect()
+        let chosen = self.chosen.iter().map(|(_, scoped)| (scoped, true));
+        let scoped = self.tenant.iter().chain(&self.global).map(|scoped| (scoped, false)).chain(chosen);
+        let gates = scoped.flat_map(|(scoped, chosen)| {
+            scoped.of(endpoint, true).iter().map(move |gate| (&*scoped.book, gate.at, chosen))
+        });
+        let found = gates.filter_map(|(book, at, chosen)| {
+            let key = book.look(at, |key, _| key.clone())?;
+            // What a plan says nothing of is the tenant's, and listed as such.
+            (key.plan.is_some() == chosen).then_some((book, at, key))
+        });
+        found.collect()
     }
 
     /// Whether limits are only counted.

@@ -1,12 +1,13 @@
 //! What one tenant and its users have used, under one lock that is held for a moment.
 //!
-//! A limit keeps its place for as long as the book lives, so that a request which was admitted under an older table gives back at the right one. A limit that a
-//! new table does not have allows everything.
+//! A request that was admitted under an older table gives back at the places that it knows. So a limit that a new table does not have keeps its place, and
+//! allows everything there, until nobody is left who came to know it; only then another limit may have it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 use tokio::sync::Notify;
 
 use holdfast_quota::bucket::{Metered, Purse, Wait};
@@ -35,23 +36,62 @@ pub(super) enum Use {
     AtOnceByUser(Option<u32>, HashMap<u128, Running>),
 }
 
-/// What is wanted of a limit.
+/// A limit that requests come under. What they cost there follows from what it counts, so that lists of gates are made once for a table.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Want {
+pub(super) struct Gate {
     /// Its place in the book.
     pub(super) at: u16,
-    /// How much: 1, or bytes.
-    pub(super) cost: u64,
+    /// What it counts.
+    pub(super) what: What,
 }
 
-/// Which want was not met.
+impl What {
+    /// What a request with a body of so many bytes costs.
+    pub(super) const fn cost(self, bytes: u64) -> u64 {
+        match self {
+            Self::Bytes => bytes,
+            Self::Requests | Self::Running => 1,
+        }
+    }
+}
+
+/// Which gate was shut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Short {
-    /// The want, by its place in the list.
-    pub(super) want: usize,
+    /// The gate, by its place in the list.
+    pub(super) gate: usize,
     pub(super) wait: Wait,
     /// It may be met in a moment: what is missing is ordered.
     pub(super) soon: bool,
+}
+
+/// Places that stay where they are for as long as this lives.
+pub(super) struct Hold {
+    book: Arc<Book>,
+    places: SmallVec<[u16; 8]>,
+}
+
+impl Hold {
+    /// The place of a limit.
+    pub(super) fn place(&mut self, key: &Key) -> Option<u16> {
+        let mut inner = self.book.inner.lock();
+        let at = inner.limits.iter().position(|(known, _)| known == key)?;
+        let place = u16::try_from(at).ok()?;
+        *inner.known.get_mut(at)? += 1;
+        self.places.push(place);
+        Some(place)
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let mut inner = self.book.inner.lock();
+        for at in &self.places {
+            if let Some(known) = inner.known.get_mut(usize::from(*at)) {
+                *known = known.saturating_sub(1);
+            }
+        }
+    }
 }
 
 /// See the module.
@@ -71,6 +111,8 @@ pub struct Book {
 #[derive(Default)]
 pub(super) struct Inner {
     pub(super) limits: Vec<(Key, Use)>,
+    /// How many know each place, and may give back there.
+    known: Vec<u32>,
     /// Requests of other workers may have begun later than one that is here first.
     now: Mono,
 }
@@ -99,12 +141,31 @@ impl Book {
                 *used = self.fresh(key, cap, at, now);
             }
         }
+        let mut free = inner.free(terms).into_iter();
         for (key, cap) in &terms.caps {
-            if !inner.limits.iter().any(|(known, _)| known == key) {
-                let fresh = self.fresh(key, *cap, inner.limits.len(), now);
-                inner.limits.push((key.clone(), fresh));
+            if inner.limits.iter().any(|(known, _)| known == key) {
+                continue;
+            }
+            let at = free.next().unwrap_or(inner.limits.len());
+            let fresh = (key.clone(), self.fresh(key, *cap, at, now));
+            match inner.limits.get_mut(at) {
+                Some(place) => *place = fresh,
+                None => {
+                    inner.limits.push(fresh);
+                    inner.known.push(0);
+                }
             }
         }
+        // What is free at the end is let go of.
+        let used =
+            inner.free(terms).into_iter().rev().fold(inner.limits.len(), |end, at| end - usize::from(at + 1 == end));
+        inner.limits.truncate(used);
+        inner.known.truncate(used);
+    }
+
+    /// To ask for places.
+    pub(super) fn hold(self: &Arc<Self>) -> Hold {
+        Hold { book: self.clone(), places: SmallVec::new() }
     }
 
     fn fresh(&self, key: &Key, cap: Cap, at: usize, now: Mono) -> Use {
@@ -118,12 +179,14 @@ impl Book {
         leased.map_or_else(|| Use::new(key, cap, &self.room, now), |leased| Use::Leased(Box::new(leased)))
     }
 
-    /// The store has answered, or has not.
-    pub(super) fn told(&self, at: u16, now: Mono, event: Event) {
+    /// The store has answered, or has not, about the limit of this name at this place: another one may have come there meanwhile.
+    pub(super) fn told(&self, at: u16, name: &str, now: Mono, event: Event) {
         {
             let mut inner = self.inner.lock();
             let now = inner.at(now);
-            if let Some(Use::Leased(leased)) = inner.of(at) {
+            if let Some(Use::Leased(leased)) = inner.of(at)
+                && leased.is_called(name)
+            {
                 leased.apply(now, event);
             }
         }
@@ -146,50 +209,54 @@ impl Book {
         &self.answered
     }
 
-    /// The place of a limit.
-    pub(super) fn place(&self, key: &Key) -> Option<u16> {
-        let at = self.inner.lock().limits.iter().position(|(known, _)| known == key)?;
-        u16::try_from(at).ok()
-    }
-
-    /// Takes all that is wanted, in order, or nothing. Again: it has waited for the store. On credit: rates that are not shared may go into debt.
+    /// Takes what a request with so many bytes costs at all gates, in order, or nothing. Again: it has waited for the store. On credit: rates that are not
+    /// shared may go into debt.
     pub(super) fn take(
         &self,
         now: Mono,
         user: Option<u128>,
-        wants: &[Want],
+        gates: &[Gate],
+        bytes: u64,
         (again, credit): (bool, bool),
     ) -> Result<(), Short> {
         let mut inner = self.inner.lock();
         let now = inner.at(now);
-        for (index, want) in wants.iter().enumerate() {
-            let taken = match inner.of(want.at) {
+        for (index, gate) in gates.iter().enumerate() {
+            let cost = gate.what.cost(bytes);
+            let taken = match inner.of(gate.at) {
                 None => Ok(()),
-                Some(Use::Leased(leased)) => leased.take(now, want.cost, again),
-                Some(used) => used.take(now, user, want.cost, credit).map_err(|wait| (wait, false)),
+                Some(Use::Leased(leased)) => leased.take(now, cost, again),
+                Some(used) => used.take(now, user, cost, credit).map_err(|wait| (wait, false)),
             };
             if let Err((wait, soon)) = taken {
-                wants.iter().take(index).for_each(|want| inner.give_back(now, user, *want));
-                return Err(Short { want: index, wait, soon });
+                for gate in gates.iter().take(index) {
+                    inner.give_back(now, user, gate.at, gate.what.cost(bytes));
+                }
+                return Err(Short { gate: index, wait, soon });
             }
         }
         Ok(())
     }
 
-    /// Gives back what was taken; of counts always, of rates only what is listed.
-    pub(super) fn give_back(&self, now: Mono, user: Option<u128>, wants: &[Want]) {
+    /// Gives back what `cost` says of each gate.
+    pub(super) fn give_back(&self, now: Mono, user: Option<u128>, gates: &[Gate], cost: impl Fn(What) -> u64) {
         let mut inner = self.inner.lock();
         let now = inner.at(now);
-        wants.iter().for_each(|want| inner.give_back(now, user, *want));
+        for gate in gates {
+            match cost(gate.what) {
+                0 => {}
+                cost => inner.give_back(now, user, gate.at, cost),
+            }
+        }
     }
 
-    /// Takes costs that have arisen already.
-    pub(super) fn charge(&self, now: Mono, user: Option<u128>, wants: &[Want]) {
+    /// Takes bytes that have come already.
+    pub(super) fn charge_bytes(&self, now: Mono, user: Option<u128>, gates: &[Gate], bytes: u64) {
         let mut inner = self.inner.lock();
         let now = inner.at(now);
-        for want in wants {
-            if let Some(used) = inner.of(want.at) {
-                used.charge(now, user, want.cost);
+        for gate in gates.iter().filter(|gate| gate.what == What::Bytes) {
+            if let Some(used) = inner.of(gate.at) {
+                used.charge(now, user, bytes);
             }
         }
     }
@@ -227,10 +294,18 @@ impl Inner {
         self.limits.get_mut(usize::from(at)).map(|(_, used)| used)
     }
 
-    fn give_back(&mut self, now: Mono, user: Option<u128>, want: Want) {
-        if let Some(used) = self.of(want.at) {
-            used.give_back(now, user, want.cost);
+    fn give_back(&mut self, now: Mono, user: Option<u128>, at: u16, cost: u64) {
+        if let Some(used) = self.of(at) {
+            used.give_back(now, user, cost);
         }
+    }
+
+    /// Places of limits that these terms do not have, and that nobody knows any more.
+    fn free(&self, terms: &Terms) -> Vec<usize> {
+        let is_free = |(at, (key, _)): &(usize, &(Key, Use))| {
+            self.known.get(*at) == Some(&0) && !terms.caps.iter().any(|(named, _)| named == key)
+        };
+        self.limits.iter().enumerate().filter(is_free).map(|(at, _)| at).collect()
     }
 }
 

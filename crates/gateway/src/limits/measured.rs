@@ -29,6 +29,7 @@ impl Measured {
             now,
             endpoint: LimitedEndpoint::Infer,
             user: route.who(user),
+            plan: None,
             on: &self.on,
             bytes,
             again: false,

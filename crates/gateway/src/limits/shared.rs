@@ -68,7 +68,8 @@ impl Link {
         let mut random = Random::new();
         let (me, within) = (random.next(), config.limits.store_within);
         let namespace = config.limits.store_namespace.to_string();
-        let store = Store::new(Options { url, namespace, within, gateways: config.limits.store_gateways, seed: me });
+        let gateways = config.limits.store_gateways;
+        let store = Store::new(Options { url, namespace, within, gateways, seed: me, keeps: "limits" });
         let store = store.inspect_err(|why| tracing::error!(%why, "the store of limits cannot be used")).ok()?;
         let (orders, waiting) = mpsc::channel(QUEUE);
         let retry = Duration::from_millis(400 + random.next() % 200);
@@ -190,7 +191,7 @@ impl Order {
 
     fn told(&self, event: Event) {
         if let Some(book) = self.book.upgrade() {
-            book.told(self.at, Clock::now(), event);
+            book.told(self.at, &self.name, Clock::now(), event);
         }
     }
 }
@@ -215,6 +216,11 @@ impl Leased {
             book: book.clone(),
             link: link.clone(),
         })
+    }
+
+    /// Whether it is the limit of this name in the store.
+    pub(super) fn is_called(&self, name: &str) -> bool {
+        *self.name == *name
     }
 
     pub(super) fn limit(&self) -> Limit {

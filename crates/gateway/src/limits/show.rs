@@ -68,7 +68,11 @@ fn head(key: &Key) -> Value {
         Source::Model(model) => json!({ "model": model.as_str() }),
         Source::Endpoint(endpoint) => json!({ "endpoint": endpoint.as_str() }),
     };
-    json!({ "scope": key.scope.as_str(), "limit": key.what.as_str(), "for": of })
+    let mut head = json!({ "scope": key.scope.as_str(), "limit": key.what.as_str(), "for": of });
+    if let Some(plan) = &key.plan {
+        head["plan"] = plan.as_str().into();
+    }
+    head
 }
 
 fn rate(row: &mut Value, allowance: Allowance) {

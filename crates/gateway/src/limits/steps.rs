@@ -65,7 +65,7 @@ impl RouteLimits {
     pub fn short(
         &self,
         now: Mono,
-        endpoint: LimitedEndpoint,
+        (endpoint, plan): (LimitedEndpoint, Option<u16>),
         user: Option<u128>,
         on: Option<&OnConnection>,
         is_short: impl Fn(u64, u64) -> bool,
@@ -75,7 +75,7 @@ impl RouteLimits {
         {
             return Some(Scope::Connection);
         }
-        for scoped in self.tenant.iter().chain(&self.global) {
+        for scoped in self.own(plan).into_iter().chain(&self.global) {
             for gate in scoped.of(endpoint, user.is_some()).iter().filter(|gate| gate.what != What::Running) {
                 let found = scoped.book.look(gate.at, |key, used| (key.scope, left(used, now, user)));
                 if let Some((scope, Some((left, burst)))) = found

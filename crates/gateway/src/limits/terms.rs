@@ -3,7 +3,7 @@
 //! A tenant's own `limits` come before its plan's, field by field. An exception of an endpoint or of a model has buckets of its own; where it says nothing,
 //! the request uses the general bucket.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use holdfast_config::{
@@ -11,7 +11,7 @@ use holdfast_config::{
 };
 use holdfast_quota::limit::{Allowance, Limit, Rate};
 use holdfast_quota::scopes::Scope;
-use holdfast_types::{ModelName, TenantId};
+use holdfast_types::{ModelName, PlanName, TenantId};
 
 /// Which part of the configuration a limit is from, and so whose bucket it is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,6 +33,8 @@ pub struct Key {
     pub what: What,
     /// Whose exception.
     pub source: Source,
+    /// The plan that a token or key has to choose for it. None: it is the tenant's, whoever asks.
+    pub plan: Option<PlanName>,
 }
 
 impl Key {
@@ -90,6 +92,8 @@ pub struct Terms {
     pub connection: Allowance,
     /// By key, each once, sorted.
     pub caps: Vec<(Key, Cap)>,
+    /// The plans that a token or key may choose for its user, sorted.
+    pub chosen: Vec<PlanName>,
 }
 
 impl Terms {
@@ -97,51 +101,76 @@ impl Terms {
         self.connection == Allowance::Unlimited && self.caps.is_empty()
     }
 
-    /// The limit of a scope that a request for this model at this endpoint comes under: of the endpoint, of the model, or the general one.
-    pub fn key(&self, scope: Scope, what: What, model: &ModelName, endpoint: LimitedEndpoint) -> Option<&Key> {
-        let sources = [Source::Endpoint(endpoint), Source::Model(model.clone()), Source::Plan];
-        sources.into_iter().find_map(|source| {
-            let key = Key { scope, what, source };
-            let at = self.caps.binary_search_by(|(known, _)| known.cmp(&key)).ok()?;
-            self.caps.get(at).map(|(key, _)| key)
-        })
+    /// The limit of a scope that a request for this model at this endpoint comes under: of the endpoint, of the model, or the general one; of the plan that
+    /// was chosen, and where that says nothing, the tenant's.
+    pub fn key(
+        &self,
+        scope: Scope,
+        what: What,
+        (model, endpoint): (&ModelName, LimitedEndpoint),
+        chosen: Option<&PlanName>,
+    ) -> Option<&Key> {
+        let of = |plan: Option<&PlanName>| {
+            let sources = [Source::Endpoint(endpoint), Source::Model(model.clone()), Source::Plan];
+            sources.into_iter().find_map(|source| {
+                let key = Key { scope, what, source, plan: plan.cloned() };
+                let at = self.caps.binary_search_by(|(known, _)| known.cmp(&key)).ok()?;
+                self.caps.get(at).map(|(key, _)| key)
+            })
+        };
+        chosen.and_then(|plan| of(Some(plan))).or_else(|| of(None))
     }
 }
 
 /// The tenants that have limits, with those of their plan and their own.
 pub fn of_tenants(config: &Config) -> HashMap<TenantId, Arc<Terms>> {
     let none = PlanLimits::default();
-    let plans: HashMap<&str, (Arc<Terms>, &PlanLimits)> = config
-        .plans
-        .iter()
-        .map(|plan| {
-            (plan.name.as_str(), (Arc::new(terms(Some(plan.name.as_str()), &plan.limits, &none)), &plan.limits))
-        })
-        .collect();
+    let named: Plans<'_> = config.plans.iter().map(|plan| (plan.name.as_str(), (&plan.name, &plan.limits))).collect();
+    let issuers = config.auth.iter().flat_map(|auth| &auth.jwt).flat_map(|jwt| &jwt.rules.plans);
+    // What any tenant's tokens may choose.
+    let listed = pick(&named, issuers.map(|plan| &**plan));
+    let of_plan =
+        |plan: &holdfast_config::Plan| Arc::new(terms(Some(plan.name.as_str()), &plan.limits, &none, &listed));
+    let plans: HashMap<&str, Arc<Terms>> =
+        config.plans.iter().map(|plan| (plan.name.as_str(), of_plan(plan))).collect();
+    let bare = Arc::new(terms(None, &none, &none, &listed));
     let of = |tenant: &holdfast_config::Tenant| {
-        let plan = tenant.plan.as_ref().and_then(|plan| plans.get(plan.as_str()));
         let name = tenant.plan.as_ref().map(|plan| plan.as_str());
-        let made = match (&tenant.limits, plan) {
-            (None, plan) => plan?.0.clone(),
-            (Some(own), plan) => Arc::new(terms(name, plan.map_or(&none, |(_, limits)| limits), own)),
+        let keys = pick(&named, tenant.keys.iter().filter_map(|key| key.plan.as_deref()));
+        let made = if tenant.limits.is_none() && keys.keys().all(|plan| listed.contains_key(plan)) {
+            // Most tenants have what others have.
+            name.and_then(|name| plans.get(name)).unwrap_or(&bare).clone()
+        } else {
+            let general = name.and_then(|name| named.get(name)).map_or(&none, |(_, limits)| limits);
+            let chosen = listed.iter().chain(&keys).map(|(name, plan)| (*name, *plan)).collect();
+            Arc::new(terms(name, general, tenant.limits.as_deref().unwrap_or(&none), &chosen))
         };
         (!made.is_nothing()).then(|| (tenant.name.clone(), made))
     };
     config.tenants.iter().filter_map(of).collect()
 }
 
+/// Plans by their names.
+type Plans<'a> = BTreeMap<&'a str, (&'a PlanName, &'a PlanLimits)>;
+
+/// Those of these names that there are.
+fn pick<'a>(all: &Plans<'a>, names: impl Iterator<Item = &'a str>) -> Plans<'a> {
+    names.filter_map(|name| all.get_key_value(name)).map(|(name, plan)| (*name, *plan)).collect()
+}
+
 /// What all tenants together are allowed.
 pub fn of_all(config: &Config) -> Option<Arc<Terms>> {
     let mut terms = Terms::default();
-    add(&mut terms.caps, Scope::Global, &Source::Plan, &config.limits.global, &ScopeLimits::default());
+    let whose = (Scope::Global, &Source::Plan, None);
+    add(&mut terms.caps, whose, &config.limits.global, &ScopeLimits::default());
     terms.caps.sort_by(|(a, _), (b, _)| a.cmp(b));
     (!terms.is_nothing()).then(|| Arc::new(terms))
 }
 
-fn terms(plan: Option<&str>, general: &PlanLimits, own: &PlanLimits) -> Terms {
+fn terms(plan: Option<&str>, general: &PlanLimits, own: &PlanLimits, chosen: &Plans<'_>) -> Terms {
     let mut caps = Vec::new();
-    add(&mut caps, Scope::User, &Source::Plan, &own.user, &general.user);
-    add(&mut caps, Scope::Tenant, &Source::Plan, &own.tenant, &general.tenant);
+    add(&mut caps, (Scope::User, &Source::Plan, None), &own.user, &general.user);
+    add(&mut caps, (Scope::Tenant, &Source::Plan, None), &own.tenant, &general.tenant);
     let none = Exception::default();
     for (source, own, general) in both(&own.models, &general.models, Source::Model).into_iter().chain(both(
         &own.endpoints,
@@ -149,13 +178,24 @@ fn terms(plan: Option<&str>, general: &PlanLimits, own: &PlanLimits) -> Terms {
         Source::Endpoint,
     )) {
         let (own, general) = (own.unwrap_or(&none), general.unwrap_or(&none));
-        add(&mut caps, Scope::User, &source, &own.user, &general.user);
-        add(&mut caps, Scope::Tenant, &source, &own.tenant, &general.tenant);
+        add(&mut caps, (Scope::User, &source, None), &own.user, &general.user);
+        add(&mut caps, (Scope::Tenant, &source, None), &own.tenant, &general.tenant);
     }
+    chosen.values().for_each(|(name, limits)| add_chosen(&mut caps, name, limits));
     caps.sort_by(|(a, _), (b, _)| a.cmp(b));
     let mode = own.mode.or(general.mode).unwrap_or_default();
     let connection = connection(&own.connection).or_else(|| connection(&general.connection)).unwrap_or_default();
-    Terms { plan: plan.map(str::to_owned), shadow: mode == LimitMode::Shadow, connection, caps }
+    let chosen = chosen.values().map(|(name, _)| (*name).clone()).collect();
+    Terms { plan: plan.map(str::to_owned), shadow: mode == LimitMode::Shadow, connection, caps, chosen }
+}
+
+/// What a plan says of users that choose it. The tenant stays under its own.
+fn add_chosen(caps: &mut Vec<(Key, Cap)>, plan: &PlanName, limits: &PlanLimits) {
+    let none = ScopeLimits::default();
+    let mut put = |source: Source, user: &ScopeLimits| add(caps, (Scope::User, &source, Some(plan)), user, &none);
+    put(Source::Plan, &limits.user);
+    limits.models.iter().for_each(|(model, exception)| put(Source::Model(model.clone()), &exception.user));
+    limits.endpoints.iter().for_each(|(endpoint, exception)| put(Source::Endpoint(*endpoint), &exception.user));
 }
 
 type Pair<'a> = (Source, Option<&'a Exception>, Option<&'a Exception>);
@@ -173,8 +213,12 @@ fn both<'a, K: Clone + Ord>(
     keys.into_iter().map(|key| (source(key.clone()), find(own, key), find(general, key))).collect()
 }
 
-fn add(caps: &mut Vec<(Key, Cap)>, scope: Scope, source: &Source, own: &ScopeLimits, general: &ScopeLimits) {
-    let mut put = |what, cap| caps.push((Key { scope, what, source: source.clone() }, cap));
+/// Whose limits: the scope, whose exception, and the plan that has to be chosen for them.
+type Whose<'a> = (Scope, &'a Source, Option<&'a PlanName>);
+
+fn add(caps: &mut Vec<(Key, Cap)>, (scope, source, plan): Whose<'_>, own: &ScopeLimits, general: &ScopeLimits) {
+    let key = |what| Key { scope, what, source: source.clone(), plan: plan.cloned() };
+    let mut put = |what, cap| caps.push((key(what), cap));
     let requests = |of: &ScopeLimits| of.requests.map(|rate| allowance(rate, of.burst.map(u64::from)));
     if let Some(allowed) = requests(own).or_else(|| requests(general)) {
         put(What::Requests, Cap::Rate(allowed));

@@ -1,5 +1,7 @@
 //! Limits as requests meet them: all or nothing, nothing lost, nothing forgotten, bounded.
 
+mod places;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,6 +63,7 @@ impl World {
             now: self.now,
             endpoint: LimitedEndpoint::Infer,
             user: route.who(user.as_bytes()),
+            plan: None,
             on: &self.on,
             bytes,
             again: false,
@@ -211,7 +214,16 @@ fn exceptions_have_buckets_of_their_own_and_leave_the_rest_to_the_plan() {
         let route = world.route("a", model).unwrap();
         let user = route.who(b"u");
         route.admit(
-            &Asking { now: world.now, endpoint, user, on: &world.on, bytes: 0, again: false, credit: false },
+            &Asking {
+                now: world.now,
+                endpoint,
+                user,
+                on: &world.on,
+                plan: None,
+                bytes: 0,
+                again: false,
+                credit: false,
+            },
             |_| {},
         )
     };
@@ -257,6 +269,7 @@ fn shadow_counts_what_it_would_refuse_and_refuses_nothing() {
             now: world.now,
             endpoint: LimitedEndpoint::Infer,
             user: None,
+            plan: None,
             on: &world.on,
             bytes: 0,
             again: false,

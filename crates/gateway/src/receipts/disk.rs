@@ -5,19 +5,20 @@
 //! The oldest files go when all are too large together, or too old. Who asks looks through the files, newest first: that is seldom, so there is no index
 //! that every request would have to keep.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use memchr::memmem;
 use parking_lot::Mutex;
 use serde_json::Value;
 
+use holdfast_telemetry::lines::{create, numbered, tend};
 use holdfast_telemetry::{Clock, Counter, Wall};
 
-use super::Receipt;
+use super::packed::Packed;
 use super::show::told;
 
 /// What is in the queue is on disk, or at least with the operating system, by then.
@@ -28,7 +29,6 @@ const TEND: Duration = Duration::from_secs(60);
 const FILES: u64 = 8;
 /// A line that is longer is not read.
 const LONGEST: usize = 1 << 20;
-const SUFFIX: &str = ".jsonl";
 
 /// Where receipts are kept, and how many.
 #[derive(Clone, Debug)]
@@ -44,7 +44,7 @@ pub struct DiskOptions {
 }
 
 enum Word {
-    Receipt(Box<Receipt>),
+    Receipt(Box<Packed>),
     /// Everything before it is to be written; then this is answered.
     Flush(SyncSender<()>),
 }
@@ -73,9 +73,9 @@ impl Disk {
         Ok(Self { queue, lost, folder, looking: Mutex::default() })
     }
 
-    /// Keeps a copy, if there is room in the queue.
-    pub(super) fn offer(&self, receipt: &Receipt) {
-        if self.queue.try_send(Word::Receipt(Box::new(receipt.clone()))).is_err() {
+    /// Keeps it, if there is room in the queue.
+    pub(super) fn offer(&self, receipt: Packed) {
+        if self.queue.try_send(Word::Receipt(Box::new(receipt))).is_err() {
             self.lost.inc();
         }
     }
@@ -123,20 +123,6 @@ fn look(path: &Path, id: &str, finder: &memmem::Finder<'_>) -> Option<Value> {
     }
 }
 
-/// The files of the folder with their numbers, oldest first.
-fn numbered(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
-        let name = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_suffix(SUFFIX));
-        if let Some(number) = name.and_then(|name| name.parse().ok()) {
-            files.push((number, path));
-        }
-    }
-    files.sort_unstable();
-    Ok(files)
-}
-
 struct Writer {
     options: DiskOptions,
     lost: Counter,
@@ -155,7 +141,7 @@ struct Writer {
 impl Writer {
     fn begin(options: DiskOptions, lost: Counter) -> io::Result<Self> {
         let number = numbered(&options.folder)?.last().map_or(1, |(number, _)| number + 1);
-        let file = Some(create(&options.folder, number)?);
+        let file = Some(buffered(create(&options.folder, number)?));
         let writer = Self { options, lost, number, file, size: 0, flushed: 0, waiting: 0, failing: false };
         writer.tend();
         Ok(writer)
@@ -185,8 +171,8 @@ impl Writer {
         }
     }
 
-    fn take(&mut self, receipt: &Receipt) {
-        let mut line = told(receipt, Wall::read()).to_string();
+    fn take(&mut self, receipt: &Packed) {
+        let mut line = told(&receipt.unpack(), Wall::read()).to_string();
         line.push('\n');
         self.waiting += 1;
         if let Err(error) = self.append(line.as_bytes()) {
@@ -201,7 +187,7 @@ impl Writer {
             self.file = None;
         }
         if self.file.is_none() {
-            self.file = Some(create(&self.options.folder, self.number + 1)?);
+            self.file = Some(buffered(create(&self.options.folder, self.number + 1)?));
             (self.number, self.size, self.flushed) = (self.number + 1, 0, 0);
             self.tend();
         }
@@ -234,38 +220,11 @@ impl Writer {
         self.file = file.filter(|file| file.set_len(self.flushed).is_ok()).map(buffered);
     }
 
-    /// Removes the oldest files while there are too many bytes, and all that are too old; never the newest.
     fn tend(&self) {
-        let Ok(files) = numbered(&self.options.folder) else { return };
-        let facts = files.into_iter().filter(|(number, _)| *number < self.number).filter_map(|(_, path)| {
-            let metadata = path.metadata().ok()?;
-            let written = metadata.modified().ok()?.duration_since(UNIX_EPOCH).unwrap_or_default();
-            Some((path, metadata.len(), written))
-        });
-        let facts: Vec<_> = facts.collect();
         // The newest file has its part.
-        let mut room = self.options.max_size - self.options.max_size / FILES;
-        let now = Duration::from_millis(Clock::wall_millis());
-        for (path, size, written) in facts.into_iter().rev() {
-            let is_old = now.saturating_sub(written) > self.options.retention;
-            match room.checked_sub(size).filter(|_| !is_old) {
-                Some(left) => room = left,
-                None => {
-                    // All that are older are too many as well.
-                    room = 0;
-                    let _ = fs::remove_file(&path);
-                }
-            }
-        }
+        let room = self.options.max_size - self.options.max_size / FILES;
+        tend(&self.options.folder, self.number, room, self.options.retention);
     }
-}
-
-fn create(folder: &Path, number: u64) -> io::Result<BufWriter<File>> {
-    use std::os::unix::fs::OpenOptionsExt;
-    let path = folder.join(format!("{number:010}{SUFFIX}"));
-    // Receipts tell who asked for what.
-    let file = OpenOptions::new().create_new(true).append(true).mode(0o600).open(path)?;
-    Ok(buffered(file))
 }
 
 fn buffered(file: File) -> BufWriter<File> {
@@ -280,6 +239,10 @@ mod tests {
     use holdfast_testkit::TempDir;
 
     use super::super::store::tests::receipt;
+
+    fn packed(number: u64) -> Packed {
+        Packed::new(receipt(number))
+    }
 
     const LONG: Duration = Duration::from_secs(20);
     const DAY: Duration = Duration::from_secs(86_400);
@@ -301,13 +264,13 @@ mod tests {
     fn a_receipt_is_found_by_its_id_and_by_the_next_process_too() {
         let dir = TempDir::new();
         let (disk, lost) = open(options(&dir, 1 << 20));
-        (0..500).for_each(|number| disk.offer(&receipt(number)));
+        (0..500).for_each(|number| disk.offer(packed(number)));
         assert!(disk.flush(LONG) && lost.get() == 0);
         assert_eq!(disk.find("7").unwrap()["bytes_in"], 7);
         assert!(disk.find("500").is_none() && disk.find("").is_none() && disk.find("\"").is_none());
         drop(disk);
         let (disk, _) = open(options(&dir, 1 << 20));
-        disk.offer(&receipt(500));
+        disk.offer(packed(500));
         assert!(disk.flush(LONG));
         for number in [0, 499, 500u64] {
             assert_eq!(disk.find(&number.to_string()).unwrap()["bytes_in"], number);
@@ -318,7 +281,7 @@ mod tests {
     fn a_line_that_a_crash_cut_off_is_passed_over() {
         let dir = TempDir::new();
         let (disk, _) = open(options(&dir, 1 << 20));
-        (0..3).for_each(|number| disk.offer(&receipt(number)));
+        (0..3).for_each(|number| disk.offer(packed(number)));
         assert!(disk.flush(LONG));
         drop(disk);
         let (_, path) = numbered(&dir.join("receipts")).unwrap().remove(0);
@@ -333,7 +296,7 @@ mod tests {
         let dir = TempDir::new();
         let most = 64 * 1024;
         let (disk, lost) = open(options(&dir, most));
-        (0..2_000).for_each(|number| disk.offer(&receipt(number)));
+        (0..2_000).for_each(|number| disk.offer(packed(number)));
         assert!(disk.flush(LONG) && lost.get() == 0);
         let folder = dir.join("receipts");
         let sizes = sizes(&folder);
@@ -345,7 +308,7 @@ mod tests {
     fn the_old_go_whatever_room_there_is() {
         let dir = TempDir::new();
         let (disk, _) = open(options(&dir, 1 << 20));
-        disk.offer(&receipt(1));
+        disk.offer(packed(1));
         assert!(disk.flush(LONG));
         drop(disk);
         std::thread::sleep(Duration::from_millis(20));
@@ -363,7 +326,7 @@ mod tests {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for _ in 0..5_000 {
-                        disk.offer(&receipt(u64::from(offered.fetch_add(1, Relaxed))));
+                        disk.offer(packed(u64::from(offered.fetch_add(1, Relaxed))));
                     }
                 });
             }

@@ -80,6 +80,8 @@ pub struct Asked {
 pub struct Journal {
     /// When it had its route.
     pub resolved: Option<Mono>,
+    /// By what its submission is known: `first`, `key`, `route token`, `unledgered`.
+    pub submission: Option<&'static str>,
     /// The arm or rule that chose its version, if one did.
     pub cause: Option<Arc<Cause>>,
     /// What limits said of it. None: it has none, or was refused before.

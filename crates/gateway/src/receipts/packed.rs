@@ -16,7 +16,7 @@ use super::journal::{Journal, Limited, Look, Tried};
 use super::{Receipt, RouteFacts};
 
 /// See the module.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 #[expect(clippy::large_enum_variant, reason = "the large one is the usual one, and is to own no memory")]
 pub enum Packed {
     /// What an ordinary request leaves.
@@ -33,7 +33,7 @@ const LOOKS: usize = 4;
 const NONE: u32 = u32::MAX;
 
 /// An ordinary request. Moments are nanoseconds since it began, so it took less than four seconds.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Plain {
     begun: Mono,
     facts: Arc<RouteFacts>,
@@ -112,8 +112,11 @@ impl Plain {
         let (outcome, journal) = (&receipt.outcome, &receipt.journal);
         let (facts, reason, revision) = receipt.resolved.as_ref()?;
         let [tried] = &journal.tried[..] else { return None };
-        let other =
-            !journal.waits.is_empty() || journal.asked.is_some() || journal.detail.is_some() || journal.cause.is_some();
+        let other = !journal.waits.is_empty()
+            || journal.asked.is_some()
+            || journal.detail.is_some()
+            || journal.cause.is_some()
+            || journal.submission.is_some();
         let asked = facts.members.get(usize::from(tried.member));
         if other || outcome.error.is_some() || outcome.attempts != 1 || asked != receipt.replica.as_ref() {
             return None;
@@ -307,6 +310,7 @@ mod tests {
                     tenant: TenantId::parse("acme").unwrap(),
                     user: Some("ann".into()),
                     plan: None,
+                    chooses: false,
                     device: None,
                     scopes: Box::default(),
                 }));

@@ -60,6 +60,7 @@ pub(super) fn told(receipt: &Receipt, wall: Wall) -> Value {
         }
         (None, None) => {}
     }
+    put("submission", journal.submission.into());
     put("limits", limits(receipt));
     put("picks", journal.picks.into());
     put("waits", waits(receipt));

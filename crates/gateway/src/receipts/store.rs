@@ -90,11 +90,17 @@ impl Receipts {
 
     /// Keeps one, in the ring of this thread.
     pub fn put(&self, receipt: Receipt) {
-        if let Some(disk) = &self.disk {
-            disk.offer(&receipt);
-        }
-        let Some(Ring(ring)) = self.rings.get(holdfast_telemetry::part() % self.rings.len().max(1)) else { return };
         let receipt = Packed::new(receipt);
+        let Some(Ring(ring)) = self.rings.get(holdfast_telemetry::part() % self.rings.len().max(1)) else {
+            if let Some(disk) = &self.disk {
+                disk.offer(receipt);
+            }
+            return;
+        };
+        // A packed one owns hardly any memory that a copy would have to make.
+        if let Some(disk) = &self.disk {
+            disk.offer(receipt.clone());
+        }
         let oldest = ring.lock().put(receipt, self.each);
         drop(oldest);
     }

@@ -12,14 +12,14 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use holdfast_decide::rollout::Artifact;
-use holdfast_placement::residency::{Event, Outcome, ReplicaIx, Shed, VersionIx};
+use holdfast_placement::residency::{Event, Outcome, ReplicaIx, Shed, VersionIx, Word};
 use holdfast_placement::seats::Seat;
 use holdfast_plane::Wish;
 use holdfast_telemetry::Clock;
 use holdfast_types::{GatewayName, Mono};
 
 use super::Driver;
-use super::company::{Afar, Company, server_name};
+use super::company::{Afar, Company, Parting, server_name};
 
 /// How long a wish of another gateway, which it tells again and again, is worked at.
 const WISH: Duration = Duration::from_secs(5);
@@ -41,6 +41,7 @@ pub(super) struct Asks(Mutex<HashMap<Key, Weak<Ask>>>);
 /// One question. It ends when nobody holds it any more.
 struct Ask {
     answer: watch::Receiver<Option<Afar>>,
+    since: Mono,
     until: Mono,
     task: tokio::task::AbortHandle,
 }
@@ -134,11 +135,11 @@ impl Driver {
                 }
                 told = answer.wait_for(Option::is_some) => told.ok().and_then(|told| told.clone()).unwrap_or(Afar::Silent),
             };
-            let sooner = deadline.since(ask.until) > SOONER;
+            let (sooner, since) = (deadline.since(ask.until) > SOONER, ask.since);
             drop(ask);
             match afar {
                 Afar::Ready(server) => {
-                    self.arrived(version, &members, &server);
+                    self.arrived(version, &members, &server, since);
                     return waits.await;
                 }
                 Afar::Shed { .. } if sooner => {}
@@ -160,7 +161,8 @@ impl Driver {
             return ask;
         }
         asks.retain(|_, ask| ask.strong_count() > 0);
-        let within = deadline.since(Clock::now()).max(LEAST);
+        let since = Clock::now();
+        let within = deadline.since(since).max(LEAST);
         let call = company.others.load(owner, wish.clone(), within);
         let (tell, answer) = watch::channel(None);
         let metrics = self.metrics.clone();
@@ -169,22 +171,23 @@ impl Driver {
             metrics.load_asks.get([outcome(&afar)]).inc();
             tell.send_replace(Some(afar));
         });
-        let ask = Arc::new(Ask { answer, until: Clock::now().after(within), task: task.abort_handle() });
+        let ask = Arc::new(Ask { answer, since, until: since.after(within), task: task.abort_handle() });
         asks.insert(key, Arc::downgrade(&ask));
         ask
     }
 
-    /// Its owner says that the version is there: it is looked at now, and not with the next poll.
-    fn arrived(&self, version: VersionIx, members: &[ReplicaIx], server: &str) {
+    /// Its owner says that the version is there: it is looked at now, and not with the next poll. A word that was given after the question was asked
+    /// is kept: the owner may have answered before it asked for that.
+    fn arrived(&self, version: VersionIx, members: &[ReplicaIx], server: &str, since: Mono) {
         for replica in members.iter().filter_map(|ix| self.fleet.replica(*ix)) {
             if *server_name(&replica.endpoint) == *server {
-                self.apply(Event::TakeUp { replica: replica.ix, version });
+                self.apply(Event::TakeUp { replica: replica.ix, version, over: Word::Before(since) });
                 replica.refresh.notify_one();
             }
         }
     }
 
-    fn wish(&self, version: VersionIx, replicas: &[ReplicaIx]) -> Option<Wish> {
+    pub(super) fn wish(&self, version: VersionIx, replicas: &[ReplicaIx]) -> Option<Wish> {
         let facts = self.fleet.version(version)?;
         let replicas: Vec<_> = replicas.iter().filter_map(|ix| self.fleet.replica(*ix)).collect();
         let pool = replicas.first()?.pool.clone();
@@ -193,7 +196,7 @@ impl Driver {
     }
 
     /// What a wish means here: the version, and those of the servers that this gateway owns.
-    fn meaning(&self, wish: &Wish, owned: bool) -> Option<(VersionIx, Vec<ReplicaIx>)> {
+    pub(super) fn meaning(&self, wish: &Wish, owned: bool) -> Option<(VersionIx, Vec<ReplicaIx>)> {
         let pool = self.fleet.pool(&wish.artifact.pool)?;
         let version = pool.version(&wish.artifact.model, &wish.artifact.version)?.ix;
         let named = pool.replicas.iter().filter(|r| wish.servers.contains(&server_name(&r.endpoint)));
@@ -236,11 +239,12 @@ impl Driver {
 
     /// The owner of a server is about to unload a version there. True: it is used here no more, for so long.
     #[must_use]
-    pub fn leaves(&self, wish: &Wish, within: Duration, taken_back: bool) -> bool {
+    pub fn leaves(&self, wish: &Wish, parting: Parting) -> bool {
         let Some((version, replicas)) = self.meaning(wish, false) else { return true };
+        let Parting { word, within, renews, taken_back } = parting;
         replicas.iter().all(|replica| {
             let stays = || {
-                self.apply(Event::TakeUp { replica: *replica, version });
+                self.apply(Event::TakeUp { replica: *replica, version, over: Word::Number(word) });
                 self.refresh(*replica);
             };
             if taken_back {
@@ -248,12 +252,16 @@ impl Driver {
                 return true;
             }
             let Some(cell) = self.fleet.cell(*replica, version) else { return true };
+            // Another owner may be about to unload the other copy, and have asked for that at the same time.
+            if !renews && self.state.lock().machine.relies_on(*replica, version) {
+                return false;
+            }
             let now = Clock::now();
             if cell.in_flight() > 0 || cell.last_used().is_some_and(|at| now.since(at) < IN_USE) {
                 return false;
             }
             // The flag goes first, and the count is looked at second: no request is overlooked.
-            self.apply(Event::Yield { replica: *replica, version, until: now.after(within) });
+            self.apply(Event::Yield { replica: *replica, version, until: now.after(within), word });
             let free = cell.in_flight() == 0;
             if !free {
                 stays();
@@ -269,8 +277,11 @@ impl Driver {
         let owners = company.owners();
         let others: Vec<&Seat> =
             owners.seating.seats.iter().filter(|s| s.name != company.me && s.peer.is_some()).collect();
-        let ask = |seat: &Seat, back: bool| {
-            let call = company.others.leaves(seat, wish.clone(), within, back);
+        let asked_at = Clock::now();
+        let renews = self.state.lock().machine.renews(replica, version);
+        let ask = |seat: &Seat, taken_back: bool| {
+            let parting = Parting { word: asked_at.0, within, renews, taken_back };
+            let call = company.others.leaves(seat, wish.clone(), parting);
             tokio::spawn(async move { tokio::time::timeout(MAY_GO, call).await.unwrap_or(false) })
         };
         let asked: Vec<_> = others.iter().map(|seat| ask(seat, false)).collect();
@@ -278,6 +289,8 @@ impl Driver {
         for answer in asked {
             all &= answer.await.unwrap_or(false);
         }
+        // A word is good for a while; a process that stood still does not know for how long it has been.
+        all &= Clock::now().since(asked_at) <= MAY_GO + SOONER;
         if !all {
             others.iter().for_each(|seat| drop(ask(seat, true)));
         }

@@ -44,13 +44,29 @@ pub enum Afar {
     Silent,
 }
 
+/// A version that is about to be unloaded, or is not after all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parting {
+    /// The number of the question, among all of this gateway's.
+    pub word: u64,
+    /// How long the unload may take.
+    pub within: Duration,
+    /// The copy is wrong by the account of who asks.
+    pub renews: bool,
+    /// It stays: the word that was given to the question of this number is over.
+    pub taken_back: bool,
+}
+
 /// How other gateways are asked.
 pub trait Others: Send + Sync + 'static {
     /// Has a gateway load a version on a server of its own.
     fn load(&self, owner: &Seat, wish: Wish, within: Duration) -> Call<Afar>;
 
-    /// Asks a gateway to use a version on a server no more, for so long; or tells it that it may again. False: it is in use, or there was no answer.
-    fn leaves(&self, seat: &Seat, wish: Wish, within: Duration, taken_back: bool) -> Call<bool>;
+    /// Asks a gateway to use a version on a server no more, or tells it that it may again. False: it is in use, or there was no answer.
+    fn leaves(&self, seat: &Seat, wish: Wish, parting: Parting) -> Call<bool>;
+
+    /// Tells a gateway that a version is about to be loaded on a server. False: there was no answer.
+    fn reloads(&self, seat: &Seat, wish: Wish, within: Duration) -> Call<bool>;
 
     /// Has the owner be told in another way, for a gateway that cannot be asked.
     fn wish(&self, wish: Wish);

@@ -9,6 +9,7 @@ mod company;
 mod denial;
 mod poll;
 mod quarantine;
+mod reloads;
 mod server;
 mod verify;
 
@@ -34,7 +35,7 @@ use crate::fleet::{Fleet, FleetChange, OnDrained, Pool, Replica, VersionFacts, l
 
 pub use alarms::{AlarmRecord, Alarms};
 pub(crate) use company::SeatNumbers;
-pub use company::{Afar, Call, Company, Others};
+pub use company::{Afar, Call, Company, Others, Parting};
 pub(crate) use server::words;
 
 /// See the module.

@@ -24,6 +24,7 @@ impl Driver {
         let Some(facts) = self.fleet.version(version) else { return };
         self.tasks.spawn(async move {
             let begun = Clock::now();
+            me.tell_of_load(version, replica).await;
             if !me.may_act(replica) {
                 let error = LoadError { text: "another gateway loads on this server now".to_owned(), permanent: false };
                 return me.apply(Event::LoadDone { op, result: Err(error) });

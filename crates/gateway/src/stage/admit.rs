@@ -72,12 +72,13 @@ fn admit_with(
     let endpoint = if op == ModelOp::Infer { LimitedEndpoint::Infer } else { LimitedEndpoint::Metadata };
     // A body that does not say its length is taken for as long as one that is kept whole may be, and settled.
     let bytes = declared.unwrap_or(settings.buffer as u64);
-    let asking = Asking { now: exchange.begun, endpoint, user, on, bytes, again: false, credit };
+    let plan = exchange.subject.as_ref().and_then(|subject| limits.chosen(subject.chosen()?));
+    let asking = Asking { now: exchange.begun, endpoint, user, plan, on, bytes, again: false, credit };
     let (admitted, would) = ask(limits, &asking);
     if let Err(refusal) = &admitted
         && refusal.soon
     {
-        exchange.ordered = Some(Box::new(Ordered { endpoint, user, bytes, credit, scope: refusal.scope }));
+        exchange.ordered = Some(Box::new(Ordered { endpoint, user, plan, bytes, credit, scope: refusal.scope }));
         return Ok(());
     }
     end(exchange, limits, admitted, would)
@@ -88,6 +89,7 @@ fn admit_with(
 pub struct Ordered {
     endpoint: LimitedEndpoint,
     user: Option<u128>,
+    plan: Option<u16>,
     bytes: u64,
     credit: bool,
     scope: Scope,
@@ -150,7 +152,7 @@ pub async fn wait_for_order(exchange: &mut Exchange, ordered: Ordered) -> Result
     let Some(limits) = &state.limits else { return Ok(()) };
     let patience = exchange.gateway().tables.limits.link().map(|link| link.patience()).unwrap_or_default();
     let until = tokio::time::Instant::now() + patience;
-    let Ordered { endpoint, user, bytes, credit, mut scope } = ordered;
+    let Ordered { endpoint, user, plan, bytes, credit, mut scope } = ordered;
     let begun = Clock::now();
     loop {
         let Some(answered) = limits.answered(scope) else { return Ok(()) };
@@ -159,7 +161,7 @@ pub async fn wait_for_order(exchange: &mut Exchange, ordered: Ordered) -> Result
         answered.as_mut().enable();
         let now = Clock::now();
         let asked = exchange.on_connection.kept().map(|on| {
-            let asking = Asking { now, endpoint, user, on, bytes, again: true, credit };
+            let asking = Asking { now, endpoint, user, plan, on, bytes, again: true, credit };
             ask(limits, &asking)
         });
         let Some((admitted, would)) = asked else { return Ok(()) };

@@ -18,7 +18,7 @@ const ROWS: usize = 1024;
 /// What a tenant has met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Met {
-    /// A 500.
+    /// A 500, a status that no inference has, or a connection that ended without an answer.
     Failure,
     /// 429 or 503.
     Pressure,

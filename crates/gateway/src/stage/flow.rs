@@ -3,10 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::header::CONTENT_TYPE;
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
+use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::Body;
 use hyper::body::Incoming;
 
@@ -17,10 +15,12 @@ use holdfast_types::{Failure, FailureKind, Mono, Revision};
 use super::accept::{Asked, ModelCall, accept, budget, method_name, query};
 use super::identify::{self, Who};
 use super::payload::{self, Payload};
+use super::submission::{self, Asking, Step};
 use super::{admit, dispatch, finish, resolve, send};
 use crate::asker::Asker;
 use crate::body::AnswerBody;
-use crate::exchange::{Exchange, Resolution};
+use crate::exchange::Exchange;
+use crate::exposed;
 use crate::headers;
 use crate::identity::{Issuer, Refused};
 use crate::probes;
@@ -54,19 +54,23 @@ pub struct Early {
 enum Waits {
     Table(Revision, Duration),
     Keys(Arc<Issuer>, Duration),
+    Ledger(Box<Asking>),
 }
+
+/// What a request may wait for before it has its route: its token's keys, its table, the ledger. Each of them once.
+const EARLIES: usize = 3;
 
 /// How long a table is waited for at most: what a gateway whose push is broken needs to hear of it.
 const EARLY: Duration = Duration::from_secs(6);
 
 /// A request with its route, on its way to a replica.
 pub struct Call {
-    exchange: Box<Exchange>,
-    settings: Arc<Settings>,
-    head: send::Head,
-    body: Option<Incoming>,
-    payload: Payload,
-    deadline: Mono,
+    pub(super) exchange: Box<Exchange>,
+    pub(super) settings: Arc<Settings>,
+    pub(super) head: send::Head,
+    pub(super) body: Option<Incoming>,
+    pub(super) payload: Payload,
+    pub(super) deadline: Mono,
 }
 
 /// Accepts, identifies and resolves. Synchronous, over one table.
@@ -160,21 +164,33 @@ fn insisted(fields: &HeaderMap) -> Result<Revision, Failure> {
 ///
 /// # Cancel safety
 /// Dropping the future settles the exchange.
-pub async fn enter_later(early: Box<Early>) -> Entered {
-    let Early { exchange, request, waits } = *early;
-    match waits {
-        Waits::Table(revision, most) => wait_for_table(exchange, request, (revision, most)).await,
-        Waits::Keys(issuer, most) => match wait_for_keys(exchange, request, &issuer, most).await {
-            // Now that it is known whose it is, it may insist on a table.
-            Entered::Early(early) => match *early {
-                Early { exchange, request, waits: Waits::Table(revision, most) } => {
-                    wait_for_table(exchange, request, (revision, most)).await
-                }
-                early => Entered::Early(Box::new(early)),
-            },
-            entered => entered,
-        },
+pub async fn enter_later(mut early: Box<Early>) -> Entered {
+    for _ in 0..EARLIES {
+        let Early { exchange, request, waits } = *early;
+        let entered = match waits {
+            Waits::Table(revision, most) => wait_for_table(exchange, request, (revision, most)).await,
+            Waits::Keys(issuer, most) => wait_for_keys(exchange, request, &issuer, most).await,
+            Waits::Ledger(asking) => wait_for_ledger(exchange, request, *asking).await,
+        };
+        match entered {
+            // Now that it is known whose it is, it may insist on a table, or be a submission that the ledger may know.
+            Entered::Early(next) => early = next,
+            entered => return entered,
+        }
     }
+    Entered::Early(early)
+}
+
+/// Asks the ledger what a submission was resolved to. After that it is known, or is not.
+async fn wait_for_ledger(mut exchange: Box<Exchange>, request: Request<Incoming>, asking: Asking) -> Entered {
+    let gateway = exchange.gateway().clone();
+    let begun = Clock::now();
+    exchange.note(|journal| journal.waits("ledger", begun));
+    let how = submission::settle(&gateway, &mut exchange, asking).await;
+    let now = Clock::now();
+    exchange.wait += now.since(begun);
+    exchange.note(|journal| journal.waited(now, how));
+    enter_now(exchange, request, false)
 }
 
 /// Waits until its token's keys have been fetched. It does so once: after that its key is known, or is not.
@@ -218,6 +234,10 @@ pub fn refused(early: Box<Early>) -> Response<AnswerBody> {
     let Early { exchange, waits, .. } = *early;
     match waits {
         Waits::Table(revision, _) => no_such_table(exchange, revision),
+        Waits::Ledger(_) => {
+            let why = "whether this submission was resolved before is not known yet";
+            finish::failed(exchange, &Failure::new(FailureKind::Overloaded, why))
+        }
         Waits::Keys(..) => {
             let why = "the keys of the token's issuer are being fetched";
             finish::failed(exchange, &Failure::new(FailureKind::IdentityStale, why))
@@ -283,9 +303,27 @@ fn enter_under(
         _ if gateway.lacks_table() => Err(no_table()),
         Err(failure) => Err(failure.clone()),
         Ok(who) => {
-            let submission = resolve::submission(&parts.headers, &exchange.id.text);
             let asker = Asker { who, fields: &parts.headers, settings };
-            resolve::resolve(gateway, table, &asker, &call, submission)
+            match &gateway.submissions {
+                None => {
+                    let submission = resolve::submission(&parts.headers, &exchange.id.text);
+                    resolve::resolve(gateway, table, &asker, &call, submission)
+                }
+                Some(all) => match submission::resolve(all, (gateway, table), &asker, &call, &mut exchange) {
+                    Ok(Step::Resolved(resolution)) => Ok(resolution),
+                    Ok(Step::Ask(asking)) => {
+                        // It is asked again in some milliseconds, and its token is not counted twice.
+                        exchange.subject = match who {
+                            Who::Proved(subject) => Some(subject.clone()),
+                            Who::Named(_) => None,
+                        };
+                        drop(call);
+                        let request = Request::from_parts(parts, body);
+                        return Entered::Early(Box::new(Early { exchange, request, waits: Waits::Ledger(asking) }));
+                    }
+                    Err(failure) => Err(failure),
+                },
+            }
         }
     };
     if let Ok(Who::Proved(subject)) = &who {
@@ -301,6 +339,10 @@ fn enter_under(
                 journal.resolved = Some(Clock::now());
                 journal.cause.clone_from(&resolution.cause);
             });
+            if let (true, ModelOp::Infer, Ok(who)) = (resolution.cause.is_some(), call.op, &who) {
+                let asker = Asker { who, fields: &parts.headers, settings };
+                exposed::expose(gateway, &resolution, &asker, &exchange.id);
+            }
             exchange.resolution = Some(resolution);
         }
         Err(failure) => {
@@ -349,7 +391,13 @@ fn route(exchange: Box<Exchange>, settings: &Arc<Settings>, parts: Parts, body: 
 /// # Cancel safety
 /// Dropping the future, as hyper does when the client leaves, settles the exchange and ends the request at the replica.
 pub async fn serve(mut call: Box<Call>, worker: Arc<Worker>) -> Response<AnswerBody> {
-    match served(&mut call, &worker).await {
+    let served = served(&mut call, &worker).await;
+    if call.exchange.submission.is_some()
+        && let Err(failure) = Box::pin(submission::kept(&mut call.exchange)).await
+    {
+        return finish::failed(call.exchange, &failure);
+    }
+    match served {
         Ok(received) if call.exchange.shadow.is_some() => kept(*call, received),
         Ok(received) => finish::answer(call.exchange, received),
         Err(failure) => finish::failed(call.exchange, &failure),
@@ -358,7 +406,7 @@ pub async fn serve(mut call: Box<Call>, worker: Arc<Worker>) -> Response<AnswerB
 
 /// Keeps what a copy needs, and passes the answer on.
 #[cold]
-fn kept(call: Call, received: send::Received) -> Response<AnswerBody> {
+pub(super) fn kept(call: Call, received: send::Received) -> Response<AnswerBody> {
     let Call { mut exchange, head, payload, .. } = call;
     if let Some(shadow) = &mut exchange.shadow {
         shadow.keep(&exchange.id, head, &payload, &received);
@@ -366,7 +414,7 @@ fn kept(call: Call, received: send::Received) -> Response<AnswerBody> {
     finish::answer(exchange, received)
 }
 
-async fn served(call: &mut Call, worker: &Worker) -> Result<send::Received, Failure> {
+pub(super) async fn served(call: &mut Call, worker: &Worker) -> Result<send::Received, Failure> {
     if let Some(ordered) = call.exchange.ordered.take() {
         Box::pin(admit::wait_for_order(&mut call.exchange, *ordered)).await?;
     }
@@ -379,96 +427,6 @@ async fn served(call: &mut Call, worker: &Worker) -> Result<send::Received, Fail
         call.exchange.trail = Some(Trail::new(call.payload.digest()));
     }
     dispatch::dispatch(&mut call.exchange, worker, &call.head, &mut call.payload, call.deadline).await
-}
-
-/// What a message over a socket asks for.
-pub struct Said<'a> {
-    /// Whose it is.
-    pub tenant: Option<&'a str>,
-    /// As it names the model.
-    pub model: &'a str,
-    /// The version that it names.
-    pub version: Option<&'a str>,
-    /// What tells it from other submissions.
-    pub submission: Option<&'a [u8]>,
-    /// The fields that name the user.
-    pub fields: &'a HeaderMap,
-    /// The inference request.
-    pub input: Bytes,
-    /// Its budget.
-    pub timeout: Option<Duration>,
-    /// It may be taken on credit of its limits.
-    pub credit: bool,
-}
-
-/// What a message ends with that is not served.
-pub type FailedMessage = Box<(Box<Exchange>, Failure)>;
-
-/// The stages after resolve, for an inference that is a message.
-///
-/// # Errors
-/// As for a request. The exchange is still to be ended.
-pub fn enter_message(
-    mut exchange: Box<Exchange>,
-    settings: &Arc<Settings>,
-    resolved: Result<Resolution, Failure>,
-    said: Said<'_>,
-) -> Result<Box<Call>, FailedMessage> {
-    exchange.method = "MESSAGE";
-    exchange.endpoint = Endpoint::Infer;
-    exchange.stamps = settings.stamps;
-    let gateway = exchange.gateway().clone();
-    let resolution = match resolved {
-        Ok(resolution) => resolution,
-        Err(failure) => {
-            exchange.note(|journal| journal.asks(said.tenant, said.model, said.version));
-            return Err(Box::new((exchange, failure)));
-        }
-    };
-    if gateway.tables.shadows.any() {
-        let submission = said.submission.unwrap_or(&exchange.id.text);
-        exchange.shadow = gateway.tables.shadows.choose(&resolution, submission);
-    }
-    exchange.note(|journal| {
-        journal.resolved = Some(Clock::now());
-        journal.cause.clone_from(&resolution.cause);
-    });
-    exchange.resolution = Some(resolution);
-    let bytes = said.input.len() as u64;
-    if bytes > settings.body {
-        return Err(Box::new((exchange, crate::upstream_body::too_large())));
-    }
-    if let Err(failure) = admit::admit_message(&mut exchange, said.fields, bytes, said.credit, settings) {
-        return Err(Box::new((exchange, failure)));
-    }
-    let budget = said.timeout.unwrap_or(settings.request).min(settings.request_max);
-    let deadline = exchange.begun.after(budget);
-    let head = send::Head {
-        op: ModelOp::Infer,
-        trusted: None,
-        query: None,
-        answer_head: settings.answer_head,
-        patience: settings.request,
-        method: http::Method::POST,
-        fields: HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]),
-    };
-    let (settings, payload) = (settings.clone(), Payload::Whole(said.input));
-    Ok(Box::new(Call { exchange, settings, head, body: None, payload, deadline }))
-}
-
-/// Has a message served.
-///
-/// # Errors
-/// Why it was not. The exchange is still to be ended.
-///
-/// # Cancel safety
-/// As [`serve`].
-pub async fn serve_message(mut call: Box<Call>, worker: Arc<Worker>) -> Result<Response<AnswerBody>, FailedMessage> {
-    match served(&mut call, &worker).await {
-        Ok(received) if call.exchange.shadow.is_some() => Ok(kept(*call, received)),
-        Ok(received) => Ok(finish::answer(call.exchange, received)),
-        Err(failure) => Err(Box::new((call.exchange, failure))),
-    }
 }
 
 /// Answers that need no replica.

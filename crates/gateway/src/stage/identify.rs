@@ -148,6 +148,7 @@ mod tests {
             tenant: TenantId::parse("acme").unwrap(),
             user: user.map(Into::into),
             plan: None,
+            chooses: false,
             device: None,
             scopes: Box::default(),
         };

@@ -7,8 +7,10 @@ use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use hyper::body::Incoming;
 
+use holdfast_codec::answer::names_another;
 use holdfast_codec::oip::{self, ModelOp};
 use holdfast_codec::rename::renamed;
+use holdfast_config::AnswerCheck;
 use holdfast_net::ReplicaConn;
 use holdfast_placement::health::HealthEvent;
 use holdfast_telemetry::Clock;
@@ -91,7 +93,9 @@ impl One<'_> {
 
     fn refused_with(self, status: StatusCode, fields: HeaderMap, told: Told) -> Result<Attempt, Failure> {
         let is_inference = self.head.op == ModelOp::Infer;
-        let is_models_own = is_inference && status == StatusCode::INTERNAL_SERVER_ERROR;
+        // What an input can bring about: the model's failure, or a status that no inference has.
+        let is_models_own = is_inference && (status == StatusCode::INTERNAL_SERVER_ERROR || !status.is_server_error());
+        let names_another = is_inference && self.names_another(&told.body);
         let told = Told { body: self.in_the_clients_words(told.body), ..told };
         match status.as_u16() {
             429 | 503 => {
@@ -100,6 +104,11 @@ impl One<'_> {
                 self.pause(wait);
                 let failure = Failure::new(FailureKind::Overloaded, "the replica asks for a pause");
                 Ok(Attempt::Again { failure: failure.retry_in(wait), reason: "backpressure" })
+            }
+            400..=499 if names_another => {
+                // Not taken for the proof of a wrong version: it may repeat what the client sent.
+                self.count("bad_answer");
+                Err(broken(format!("the model server answered {} and named another version in it", status.as_u16())))
             }
             400..=499 => {
                 self.count("client_error");
@@ -129,11 +138,17 @@ impl One<'_> {
     }
 
     /// Whether what was met counts against the replica: not if one tenant alone meets it while the replica is well otherwise.
-    fn is_replicas_fault(&self, met: Met) -> bool {
+    pub(super) fn is_replicas_fault(&self, met: Met) -> bool {
         let Some(resolution) = &self.exchange.resolution else { return true };
         let replica = &self.in_flight.cell().replica;
         let is_shared = self.exchange.gateway().blame.met(met, replica.ix, &resolution.route.tenant);
         is_shared || replica.last_error().is_some()
+    }
+
+    /// Whether an error's body reads as the answer of another version.
+    fn names_another(&self, body: &[u8]) -> bool {
+        let rule = self.exchange.resolution.as_ref().map(|resolution| &resolution.state.rule);
+        rule.is_some_and(|rule| rule.check != AnswerCheck::None && names_another(&rule.expected, body))
     }
 
     /// An error's text with the model's name as the client knows it.

@@ -35,7 +35,9 @@ pub fn resolve(
         state: state.ok_or_else(gone)?,
         reason: decision.reason,
         cause: decision.cause.cloned(),
-        revision: table.usage.enter(),
+        by: decision.by,
+        _revision: table.usage.enter(),
+        under: decision.revision,
         revision_stamp: table.stamp.clone(),
     })
 }

@@ -13,6 +13,7 @@ use holdfast_placement::health::HealthEvent;
 use holdfast_telemetry::Clock;
 use holdfast_types::{Failure, FailureKind, Mono};
 
+use super::blame::Met;
 use super::payload::Payload;
 use crate::answer::Passing;
 use crate::exchange::{Exchange, RequestId};
@@ -166,7 +167,8 @@ impl One<'_> {
                 self.count("transport_error");
                 let Some(unsent) = error.unsent else {
                     // A kept connection may have been closed for what came before, as MLServer's is after a 500. Whether the server is well is asked.
-                    if conn.is_reused() {
+                    // Nor does it show the replica's fault that the process does not survive what one tenant sends.
+                    if conn.is_reused() || !self.is_replicas_fault(Met::Failure) {
                         self.in_flight.cell().replica.refresh.notify_one();
                     } else {
                         self.health(HealthEvent::TransportError);

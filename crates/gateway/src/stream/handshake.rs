@@ -31,6 +31,7 @@ use super::upstream::{self, Upstream};
 use crate::asker::Asker;
 use crate::body::AnswerBody;
 use crate::exchange::Exchange;
+use crate::exposed;
 use crate::identity::Refused;
 use crate::settings::Settings;
 use crate::stage::accept::ModelCall;
@@ -154,13 +155,22 @@ async fn reach(
     fields: &HeaderMap,
 ) -> Result<Upstream, Failure> {
     let gateway = exchange.gateway().clone();
+    // What may have been resolved before must not be resolved as if it were new (PIN-2).
+    if gateway.submissions.as_ref().is_some_and(|all| all.may_know(fields)) {
+        let why = "a submission that may have been resolved before is asked for over HTTP";
+        return Err(Failure::new(FailureKind::BadRequest, why));
+    }
     let (settings, resolution) = {
         let table = gateway.tables.load();
         let who = identify::as_known(&credentials.fields, &table.settings, credentials.subject.as_ref())?;
         let asker = Asker { who: &who, fields, settings: &table.settings };
         let call = ModelCall { model: Cow::Borrowed(route.model.as_str()), version: None, op: ModelOp::Infer };
         let submission = resolve::submission(fields, &exchange.id.text);
-        (table.settings.clone(), resolve::resolve(&gateway, &table, &asker, &call, submission)?)
+        let resolution = resolve::resolve(&gateway, &table, &asker, &call, submission)?;
+        if resolution.cause.is_some() {
+            exposed::expose(&gateway, &resolution, &asker, &exchange.id);
+        }
+        (table.settings.clone(), resolution)
     };
     exchange.stamps = settings.stamps;
     exchange.note(|journal| {
@@ -231,13 +241,22 @@ async fn prove(exchange: &mut Exchange, fields: &HeaderMap, settings: &Settings)
         may_wait = false;
     };
     exchange.subject.clone_from(&subject);
-    let mut own = HeaderMap::new();
-    for name in [settings.credential.as_ref(), settings.trusted_user_header.as_ref()].into_iter().flatten() {
+    let names = [settings.credential.as_ref(), settings.trusted_user_header.as_ref()];
+    Ok(Credentials { fields: kept(fields, names), subject })
+}
+
+/// The fields that are kept for as long as the socket lives.
+fn kept(fields: &HeaderMap, names: [Option<&HeaderName>; 2]) -> HeaderMap {
+    let mut own = HeaderMap::with_capacity(1);
+    for name in names.into_iter().flatten() {
         for value in fields.get_all(name) {
-            own.append(name.clone(), value.clone());
+            // Copies: a value as it came is a piece of the buffer that its connection was read into, and would keep all of it.
+            let Ok(mut copy) = HeaderValue::from_bytes(value.as_bytes()) else { continue };
+            copy.set_sensitive(value.is_sensitive());
+            own.append(name.clone(), copy);
         }
     }
-    Ok(Credentials { fields: own, subject })
+    own
 }
 
 /// Whether the request has the form of a handshake.
@@ -299,4 +318,26 @@ fn switched(exchange: &mut Exchange, request: &Request<Incoming>) -> Response<An
     *response.status_mut() = status;
     *response.headers_mut() = answer;
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_of_a_handshake_keeps_nothing_of_the_buffer_that_it_came_in() {
+        let head = Bytes::from(vec![b'a'; 8_192]);
+        let (tenant, user) = (HeaderName::from_static("x-tenant"), HeaderName::from_static("x-user"));
+        let mut fields = HeaderMap::new();
+        for name in [&tenant, &user, &HeaderName::from_static("cookie")] {
+            fields.append(name.clone(), HeaderValue::from_maybe_shared(head.slice(..4)).unwrap());
+        }
+        let own = kept(&fields, [Some(&tenant), Some(&user)]);
+        drop(fields);
+        assert!(head.is_unique());
+        assert_eq!(
+            (own.len(), &own["x-tenant"], &own["x-user"]),
+            (2, &"aaaa".parse().unwrap(), &"aaaa".parse().unwrap())
+        );
+    }
 }

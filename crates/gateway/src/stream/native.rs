@@ -24,13 +24,14 @@ use super::overload::Overload;
 use super::session::{Session, Side};
 use crate::asker::Asker;
 use crate::exchange::{Exchange, RequestId, Resolution};
+use crate::exposed;
 use crate::identity::Refused;
 use crate::limits::{OnConnection, Refusal, RouteLimits, Step};
 use crate::settings::Settings;
 use crate::stage::accept::ModelCall;
-use crate::stage::flow::{self, Said};
-use crate::stage::identify;
-use crate::stage::resolve;
+use crate::stage::flow::Call;
+use crate::stage::said::{self, Said};
+use crate::stage::{identify, resolve};
 use crate::table::Table;
 use crate::worker::Worker;
 
@@ -61,6 +62,11 @@ impl Side {
         user.and_then(|user| limits.who(user))
     }
 
+    /// The place of the plan that the socket's user has chosen.
+    pub fn plan(&self, limits: &RouteLimits) -> Option<u16> {
+        self.credentials.subject.as_ref().and_then(|subject| limits.chosen(subject.chosen()?))
+    }
+
     /// The first scope of which less than this share is left, in percent of its burst; with 0, nothing at all.
     pub fn short(&self, now: Mono, limits: &RouteLimits, settings: &Settings, below: u32) -> Option<Scope> {
         let is_short = |left: u64, burst: u64| match below {
@@ -69,7 +75,7 @@ impl Side {
         };
         let guard = self.on.begin();
         let on = guard.kept::<OnConnection>();
-        limits.short(now, LimitedEndpoint::Infer, self.user(limits, settings), on, is_short)
+        limits.short(now, (LimitedEndpoint::Infer, self.plan(limits)), self.user(limits, settings), on, is_short)
     }
 
     /// Whether the socket may stay.
@@ -188,8 +194,14 @@ impl Session {
         let kind = self.config.types.binary_search_by(|(known, _)| (**known).cmp(name));
         let kind = kind.ok().and_then(|at| self.config.types.get(at)).map(|(_, kind)| kind.clone());
         let who = identify::as_known(&credentials.fields, &table.settings, credentials.subject.as_ref());
+        let has_ledger = self.side.gateway.submissions.as_ref().is_some_and(|all| all.ledger.is_some());
         let resolved = match (&kind, who) {
             (None, _) => Err(Failure::new(FailureKind::BadRequest, "there is no such type of messages")),
+            // What the ledger may know must not be resolved without it (PIN-2).
+            _ if has_ledger && message.submission.is_some() => {
+                let why = "a submission that may have been resolved before is asked for over HTTP";
+                Err(Failure::new(FailureKind::BadRequest, why))
+            }
             (_, Err(failure)) => Err(failure),
             (Some(_), Ok(who)) => {
                 let asker = Asker { who: &who, fields: &credentials.fields, settings: &table.settings };
@@ -273,6 +285,12 @@ impl Session {
         exchange.subject.clone_from(&credentials.subject);
         let who = identify::as_known(&credentials.fields, settings, credentials.subject.as_ref()).ok();
         let tenant = who.as_ref().map(|who| who.tenant());
+        if let (Ok(resolution), Some(who)) = (&asked.resolved, &who)
+            && resolution.cause.is_some()
+        {
+            let asker = Asker { who, fields: &credentials.fields, settings };
+            exposed::expose(gateway, resolution, &asker, &exchange.id);
+        }
         let said = Said {
             tenant,
             model: &model,
@@ -283,7 +301,7 @@ impl Session {
             timeout,
             credit: asked.kind.priority == MessagePriority::Critical,
         };
-        match flow::enter_message(exchange, settings, asked.resolved, said) {
+        match said::enter_message(exchange, settings, asked.resolved, said) {
             Ok(call) => {
                 self.count("served");
                 if let Some(overload) = &mut self.overload {
@@ -368,8 +386,8 @@ enum Descent {
 ///
 /// # Cancel safety
 /// Dropping the future ends the request at the replica and gives everything back.
-async fn serve(call: Box<flow::Call>, worker: Arc<Worker>, id: Id, most: usize) -> Done {
-    let response = match Box::pin(flow::serve_message(call, worker)).await {
+async fn serve(call: Box<Call>, worker: Arc<Worker>, id: Id, most: usize) -> Done {
+    let response = match Box::pin(said::serve_message(call, worker)).await {
         Ok(response) => response,
         Err(failed) => {
             let (exchange, failure) = *failed;

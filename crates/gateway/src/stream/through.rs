@@ -126,8 +126,8 @@ impl Through {
             }
             let (from_client, from_server) = (this.reads_client(), this.has_room(&this.client));
             let what = tokio::select! {
-                came = std::future::poll_fn(|cx| this.client.poll(cx, from_client, bounds)) => What::Client(came),
-                came = std::future::poll_fn(|cx| this.server.poll(cx, from_server, answers)) => What::Server(came),
+                came = std::future::poll_fn(|cx| this.client.poll_for(cx, from_client, bounds, !from_server)) => What::Client(came),
+                came = std::future::poll_fn(|cx| this.server.poll_for(cx, from_server, answers, !from_client)) => What::Server(came),
                 () = drain.wait(), if this.cut.is_none() => What::Drain,
                 () = timer.as_mut() => What::Time,
             };
@@ -275,7 +275,8 @@ impl Through {
         let Some(on) = self.on.kept::<OnConnection>() else { return self.up(said) };
         let bytes = said.1.len() as u64;
         let user = self.side.user(limits, &settings);
-        let asking = Asking { now, endpoint: LimitedEndpoint::Infer, user, on, bytes, again, credit };
+        let (endpoint, plan) = (LimitedEndpoint::Infer, self.side.plan(limits));
+        let asking = Asking { now, endpoint, user, plan, on, bytes, again, credit };
         match limits.admit(&asking, |refusal| self.limited(&refusal, "shadow")) {
             Ok(taken) => {
                 // A message is at an end with its sending: nothing of it runs on.

@@ -125,6 +125,13 @@ impl Wire {
         Some([a, b, c, d])
     }
 
+    /// The same, where another side waits for room here before it is read: that there is some again is told, also if this side is read all the while.
+    pub fn poll_for(&mut self, cx: &mut Context<'_>, may_read: bool, bounds: Bounds, is_awaited: bool) -> Poll<Came> {
+        let before = self.waiting;
+        let came = self.poll(cx, may_read, bounds);
+        if came.is_pending() && is_awaited && self.waiting < before { Poll::Ready(Came::Written) } else { came }
+    }
+
     /// Writes what can be written, and reads until something has come. `may_read`: whether anything is to be read at all.
     pub fn poll(&mut self, cx: &mut Context<'_>, may_read: bool, bounds: Bounds) -> Poll<Came> {
         let (before, was_blocked) = (self.waiting, self.blocked.is_some());

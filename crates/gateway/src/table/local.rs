@@ -78,6 +78,7 @@ struct Fixed {
     log: holdfast_config::Log,
     metrics: holdfast_config::Metrics,
     audit: holdfast_config::Audit,
+    exposures: holdfast_config::Exposures,
     receipts: holdfast_config::Receipts,
     gateway: Option<holdfast_config::GatewaySection>,
 }
@@ -93,6 +94,7 @@ impl Fixed {
             log: config.log.clone(),
             metrics: config.metrics.clone(),
             audit: config.audit.clone(),
+            exposures: config.exposures.clone(),
             receipts: config.receipts.clone(),
             gateway: config.gateway.clone(),
         }
@@ -109,6 +111,7 @@ impl Fixed {
             ("log", self.log != other.log),
             ("metrics", self.metrics != other.metrics),
             ("audit", self.audit != other.audit),
+            ("exposures", self.exposures != other.exposures),
             ("receipts", self.receipts != other.receipts),
             ("gateway", self.gateway != other.gateway),
         ];

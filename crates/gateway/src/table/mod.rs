@@ -23,6 +23,7 @@ use holdfast_decide::Snapshot;
 use crate::fleet::Pool;
 use crate::limits::LimitTable;
 use crate::settings::Settings;
+use crate::stage::submission::Replays;
 
 pub use build::StartError;
 pub use handover::{Handover, Leaving};
@@ -45,6 +46,8 @@ pub struct Table {
     pub told: Arc<holdfast_plane::Table>,
     /// Keys that former holders go on serving.
     pub handover: Arc<Handover>,
+    /// Ways of retries to versions that nobody pins any more.
+    pub replays: Arc<Replays>,
     /// What is allowed.
     pub limits: LimitTable,
     /// The revision as a stamp.

@@ -45,10 +45,10 @@ pub struct CreateKeyArgs {
     /// Which user shows it.
     #[arg(long)]
     pub user: Option<String>,
-    /// Under which plan.
+    /// The plan that says what its user may use.
     #[arg(long)]
     pub plan: Option<String>,
-    /// What it may be used for. Several times for several.
+    /// What rules, experiments and the override see of it. A scope by itself allows and refuses nothing. Several times for several.
     #[arg(long = "scope", value_name = "SCOPE")]
     pub scopes: Vec<String>,
     /// Whatever people want to know of it.

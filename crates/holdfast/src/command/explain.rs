@@ -20,7 +20,13 @@ pub fn run(args: &ExplainArgs) -> Result<(), Failure> {
     if let Some(version) = &args.version {
         path.push_str(&format!("&version={}", encoded(version)));
     }
-    let of = [("user", &args.user), ("device", &args.device), ("plan", &args.plan), ("override", &args.wants)];
+    let of = [
+        ("user", &args.user),
+        ("device", &args.device),
+        ("plan", &args.plan),
+        ("override", &args.wants),
+        ("route", &args.route),
+    ];
     let of = of.into_iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
     for (name, value) in of.chain(args.scopes.iter().map(|scope| ("scope", scope))) {
         path.push_str(&format!("&{name}={}", encoded(value)));

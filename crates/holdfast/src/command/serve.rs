@@ -11,8 +11,8 @@ use holdfast_control::api::{Door, Tokens};
 use holdfast_gateway::{Disk, DiskOptions, Gateway, Options, Stopped, serve, worker_count};
 use holdfast_net::tls::Entrance;
 use holdfast_telemetry::{
-    AccessLog, AccessOptions, AccessPolicy, AccessSink, AccessWriter, AuditLog, AuditOptions, AuditWriter,
-    GatewayMetrics, LogFormat, LogGuard, LogLevel, MetricsOptions, init_logging,
+    AccessLog, AccessOptions, AccessPolicy, AccessSink, AccessWriter, AuditLog, AuditOptions, AuditWriter, ExposureLog,
+    ExposureOptions, GatewayMetrics, LogFormat, LogGuard, LogLevel, MetricsOptions, init_logging,
 };
 
 use super::{Failure, must_be, run_to_end};
@@ -54,13 +54,18 @@ pub fn run(args: &ServeArgs, role: Role) -> Result<(), Failure> {
     let (access, writer) = start_access(&config, &metrics)?;
     let (audit, audit_writer) = start_audit(&config, &metrics)?;
     let receipts = start_receipts(&config, &metrics)?;
+    let exposures = start_exposures(&config, &metrics)?;
+    let exposed = exposures.clone();
     let door = door(&config)?;
     let kept = receipts.clone();
-    let parts = Parts { config, metrics, access, audit, receipts, door };
+    let parts = Parts { config, metrics, access, audit, exposures, receipts, door };
     let stopped = run_to_end(2, drive(path.to_owned(), watch, read, parts));
     flush(writer, audit_writer, matches!(stopped, Ok(Stopped::Drained)));
     if kept.is_some_and(|kept| !kept.flush(FLUSH)) {
         output::complain("the last receipts could not be written in time");
+    }
+    if exposed.shutdown(FLUSH) != holdfast_telemetry::Flushed::All {
+        output::complain("the last exposures could not be written in time");
     }
     match stopped? {
         Stopped::Drained => Ok(()),
@@ -74,6 +79,7 @@ struct Parts {
     metrics: Arc<GatewayMetrics>,
     access: AccessLog,
     audit: AuditLog,
+    exposures: ExposureLog,
     receipts: Option<Arc<Disk>>,
     door: Arc<Door>,
 }
@@ -88,7 +94,7 @@ async fn drive(path: PathBuf, watch: Watch, read: Read, parts: Parts) -> Result<
     let frame = read.frame.clone();
     let role = read.split.loaded.config.role();
     let (planes, control) = roles::open(read).await?;
-    let Parts { config, metrics, access, audit, receipts, door } = parts;
+    let Parts { config, metrics, access, audit, exposures, receipts, door } = parts;
     let entrance = entrance(&config)?;
     let scheme = if entrance.certificates().is_some() { "https" } else { "http" };
     let ready = move |data, admin| {
@@ -105,6 +111,7 @@ async fn drive(path: PathBuf, watch: Watch, read: Read, parts: Parts) -> Result<
         metrics,
         access,
         audit,
+        exposures,
         receipts,
         admin_entrance: entrance.clone(),
         access_to_admin: roles::access(&door),
@@ -203,6 +210,24 @@ fn start_audit(config: &Config, metrics: &GatewayMetrics) -> Result<(AuditLog, A
     };
     AuditLog::start(options, metrics.audit.clone())
         .map_err(|e| Failure::failed(format!("the audit log cannot be started: {e}")))
+}
+
+fn start_exposures(config: &Config, metrics: &GatewayMetrics) -> Result<ExposureLog, Failure> {
+    let exposures = &config.exposures;
+    if !exposures.enabled {
+        return Ok(ExposureLog::off());
+    }
+    let options = ExposureOptions {
+        folder: config.exposures_folder(),
+        max_file_size: exposures.max_file_size.0,
+        max_total_size: exposures.max_total_size.0,
+        retention: exposures.retention,
+        queue: exposures.queue as usize,
+        workers: worker_count(config),
+        remember: exposures.remember as usize,
+    };
+    ExposureLog::start(options, metrics.exposures.clone())
+        .map_err(|e| Failure::failed(format!("exposures cannot be written: {e}")))
 }
 
 fn start_receipts(config: &Config, metrics: &GatewayMetrics) -> Result<Option<Arc<Disk>>, Failure> {

@@ -8,7 +8,7 @@ use http::{Extensions, HeaderMap, Method, StatusCode};
 use holdfast_control::api::{Api, Caller, Door, Driven, Problem, Role};
 use holdfast_control::backup::Backups;
 use holdfast_control::seats::Seats;
-use holdfast_gateway::{Access, Also, Answer, not_allowed, problem};
+use holdfast_gateway::{Access, Also, Answer, is_gateways, not_allowed, problem};
 use holdfast_net::tls::Peer;
 use holdfast_telemetry::Clock;
 
@@ -49,8 +49,13 @@ pub fn resources(door: &Arc<Door>, both: &Both, seats: Option<Arc<Seats>>, state
             if request.uri().path() == "/v1/backup" {
                 return backup(&caller, request.method(), &backups).await;
             }
+            let nothing = if is_gateways(request.uri().path()) {
+                "this is a control plane: tables in force, replicas, limits, receipts and explanations are asked of a gateway, at its admin port"
+            } else {
+                "there is nothing at this path"
+            };
             let answered: Option<Answer> = api.respond(&caller, request).await;
-            answered.unwrap_or_else(|| problem(StatusCode::NOT_FOUND, "there is nothing at this path"))
+            answered.unwrap_or_else(|| problem(StatusCode::NOT_FOUND, nothing))
         })
     })
 }

@@ -21,7 +21,7 @@ use holdfast_wire::server::{self, ServerSettings};
 
 use super::both::{self, Both};
 use super::leading::Leading;
-use super::{Board, proofs, resources};
+use super::{Board, proofs, renewal, resources};
 use crate::command::Failure;
 use crate::config_file::Read;
 
@@ -69,7 +69,7 @@ impl Control {
         let options = proofs::postgres(&store).map_err(wrong)?;
         let settings = ServerSettings {
             secrets: proofs::control_secrets(&control).map_err(wrong)?,
-            tls: proofs::control_tls(&control).map_err(wrong)?,
+            tls: proofs::control_tls(&control).map_err(wrong)?.map(Into::into),
             open: control.open,
             release: env!("CARGO_PKG_VERSION").to_owned(),
             ..ServerSettings::default()
@@ -104,7 +104,9 @@ impl Control {
             opened = open(&self.options, &self.read, board) => opened?,
             () = &mut stop => return Ok(()),
         };
-        let state = &self.read.split.loaded.config.state;
+        let config = &self.read.split.loaded.config;
+        renewal::of_control(config, self.settings.tls.clone(), self.options.tls.clone(), tasks);
+        let state = &config.state;
         let seats = Seats::new(store.clone(), self.rules, Arc::new(Clock::now));
         board.seats(seats.clone());
         board.open(&both, Some(resources(door, &both, Some(seats.clone()), state)));

@@ -9,13 +9,14 @@ use holdfast_placement::seats::Seat;
 use holdfast_plane::ControlEnd;
 use holdfast_telemetry::Clock;
 use holdfast_types::{GatewayName, Mono};
-use holdfast_wire::auth::Secret;
+use holdfast_wire::auth::{Renewed, Secret, ServerTls};
 use holdfast_wire::follower::{Follower, FollowerSettings, Freshness};
 use holdfast_wire::saved::Folder;
 use holdfast_wire::seats::{Phone, Usher, listen};
 use tokio::net::TcpListener;
 
 use super::proofs;
+use super::renewal::Renewal;
 use super::seat::{Home, Keeper, Leaving};
 use crate::command::Failure;
 
@@ -24,9 +25,17 @@ pub struct Elsewhere {
     follower: Follower,
     /// This gateway's part in who loads where.
     pub seat: Keeper,
-    peers: Option<(TcpListener, Vec<Secret>)>,
+    peers: Option<Peers>,
+    renewal: Option<Renewal>,
     /// What is known of the table.
     pub standing: Arc<Standing>,
+}
+
+/// Where other gateways come to.
+struct Peers {
+    listener: TcpListener,
+    secrets: Vec<Secret>,
+    tls: Option<Renewed<ServerTls>>,
 }
 
 /// Begins to follow. Until a table has come, the gateway has an empty one that it does not serve.
@@ -35,20 +44,22 @@ pub struct Elsewhere {
 /// The settings cannot be used, or another process has the state folder.
 pub async fn open(config: &Config) -> Result<(Elsewhere, ControlEnd), Failure> {
     let section = config.gateway.clone().unwrap_or_default();
-    let settings = settings(&section)?;
+    let renewal = Renewal::of(&section)?;
+    let settings = settings(&section, renewal.as_ref())?;
     let folder = Folder::open(&config.state).map_err(|e| Failure::failed(e.to_string()))?;
     tracing::info!(gateway = %settings.gateway, control = ?settings.urls, "follows the control planes");
-    let (seat, peers) = seat(config, &settings).await?;
+    let (seat, peers) = seat(config, &settings, renewal.as_ref()).await?;
     let (follower, control) = Follower::start(settings, Some(folder)).map_err(|e| Failure::wrong(e.to_string()))?;
     let standing = Standing::remote(Clock::now(), section.poll);
-    Ok((Elsewhere { follower, seat, peers, standing }, control))
+    Ok((Elsewhere { follower, seat, peers, renewal, standing }, control))
 }
 
 /// A seat for this process, which has the state folder, and where other gateways come to.
 async fn seat(
     config: &Config,
     settings: &FollowerSettings,
-) -> Result<(Keeper, Option<(TcpListener, Vec<Secret>)>), Failure> {
+    renewal: Option<&Renewal>,
+) -> Result<(Keeper, Option<Peers>), Failure> {
     let failed = |e: std::io::Error| Failure::failed(format!("{}: {e}", config.state.display()));
     let home = Home::open(&config.state).map_err(failed)?;
     let mut peer = None;
@@ -62,23 +73,28 @@ async fn seat(
         let failed = |e| Failure::failed(format!("cannot listen on {address} for other gateways: {e}"));
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         peer = Some(listener.local_addr().map_err(failed)?.to_string().into());
-        peers = Some((listener, settings.secret.iter().cloned().collect()));
+        let tls = renewal.and_then(|renewal| renewal.peers.as_ref()).map(|(server, _)| server.clone());
+        peers = Some(Peers { listener, secrets: settings.secret.iter().cloned().collect(), tls });
     }
     let me = Seat { name: settings.gateway.clone(), home: home.number(), life: home.life(), peer };
     let usher = Usher::new(settings.clone()).map_err(|e| Failure::wrong(e.to_string()))?;
-    let phone = Phone::new(settings.gateway.clone(), settings.secret.clone(), None);
+    let tls = renewal.and_then(|renewal| renewal.peers.as_ref()).map(|(_, client)| client.clone());
+    let phone = Phone::new(settings.gateway.clone(), settings.secret.clone(), tls);
     Ok((Keeper::new(me, home, usher, phone), peers))
 }
 
 impl Elsewhere {
     /// Keeps the link and the seat, and answers other gateways.
     pub fn run(self, gateway: &Gateway, tasks: &Tasks) -> Leaving {
-        let Self { follower, seat, peers, standing } = self;
+        let Self { follower, seat, peers, renewal, standing } = self;
+        if let Some(renewal) = renewal {
+            tasks.spawn(renewal.run());
+        }
         tasks.spawn(follow(follower, standing));
-        if let Some((listener, secrets)) = peers {
+        if let Some(Peers { listener, secrets, tls }) = peers {
             let desk = seat.desk(&gateway.driver);
             tasks.spawn(async move {
-                if let Err(error) = listen(listener, secrets, None, desk).await {
+                if let Err(error) = listen(listener, secrets, tls, desk).await {
                     tracing::error!(%error, "other gateways are not answered any more");
                 }
             });
@@ -107,14 +123,14 @@ async fn follow(follower: Follower, standing: Arc<Standing>) {
     }
 }
 
-fn settings(section: &GatewaySection) -> Result<FollowerSettings, Failure> {
+fn settings(section: &GatewaySection, renewal: Option<&Renewal>) -> Result<FollowerSettings, Failure> {
     let wrong = |(path, reason): (&str, String)| Failure::wrong(format!("{path}: {reason}"));
     let urls = section.control.iter().flatten().map(|url| url.as_str().to_owned()).collect();
     let name = name(section)?;
     Ok(FollowerSettings {
         release: env!("CARGO_PKG_VERSION").to_owned(),
         secret: proofs::gateway_secret(section).map_err(wrong)?,
-        tls: proofs::gateway_tls(section).map_err(wrong)?,
+        tls: renewal.map(|renewal| renewal.control.clone()),
         poll: section.poll,
         start_within: section.start_within,
         ..FollowerSettings::new(name, urls)

@@ -10,6 +10,7 @@ mod leading;
 mod port;
 mod proofs;
 mod reload;
+mod renewal;
 mod seat;
 
 use std::path::Path;

@@ -14,7 +14,7 @@ pub type Fault = (&'static str, String);
 pub fn check(config: &Config) -> Vec<Fault> {
     let store = config.store.as_ref().and_then(|s| postgres(s).err());
     let control = config.control.as_ref().map(|c| [control_secrets(c).err(), control_tls(c).err()]);
-    let gateway = config.gateway.as_ref().map(|g| [gateway_secret(g).err(), gateway_tls(g).err()]);
+    let gateway = config.gateway.as_ref().map(|g| [gateway_secret(g).err(), gateway_links(g).err()]);
     let admin = super::entrance(config).err().map(|e| ("listen.admin.tls", e.to_string()));
     let proofs = control.into_iter().chain(gateway).flatten().flatten();
     store.into_iter().chain(admin).chain(proofs).collect()
@@ -31,17 +31,38 @@ pub fn postgres(section: &StoreSection) -> Result<PostgresOptions, Fault> {
         let text = text("store.password_file", file)?;
         options.password = Some(text.trim_end_matches(['\n', '\r']).to_owned());
     }
-    options.tls = section.tls.as_ref().map(postgres_tls).transpose()?;
+    options.tls = section.tls.as_ref().map(|tls| store_files(tls)?.tls()).transpose()?;
     options.check().map_err(|e| ("store.postgres", e.to_string()))?;
     Ok(options)
 }
 
-fn postgres_tls(section: &StoreTls) -> Result<PostgresTls, Fault> {
+/// What the files of the connection to the store hold.
+#[derive(Clone, PartialEq, Eq)]
+pub struct StoreFiles {
+    authorities: Vec<u8>,
+    own: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+impl StoreFiles {
+    /// What is made of them.
+    ///
+    /// # Errors
+    /// They are none of what they should be.
+    pub fn tls(&self) -> Result<PostgresTls, Fault> {
+        let own = self.own.as_ref().map(|(certificates, key)| (&**certificates, &**key));
+        PostgresTls::new(&self.authorities, own).map_err(|e| ("store.tls", e.to_string()))
+    }
+}
+
+/// Reads the files of the connection to the store.
+///
+/// # Errors
+/// One cannot be read.
+pub fn store_files(section: &StoreTls) -> Result<StoreFiles, Fault> {
     let read = |path, file: &Option<PathBuf>| file.as_deref().map(|file| bytes(path, file)).transpose();
     let authorities = read("store.tls.authorities", &section.authorities)?.unwrap_or_default();
     let own = read("store.tls.certificates", &section.certificates)?.zip(read("store.tls.key", &section.key)?);
-    let own = own.as_ref().map(|(certificates, key)| (&**certificates, &**key));
-    PostgresTls::new(&authorities, own).map_err(|e| ("store.tls", e.to_string()))
+    Ok(StoreFiles { authorities, own })
 }
 
 /// The secrets that open, a line each: while one is replaced there are two.
@@ -89,6 +110,44 @@ pub fn gateway_tls(section: &GatewaySection) -> Result<Option<ClientTls>, Fault>
     };
     let server_name = tls.server_name.as_ref().map(ToString::to_string);
     Ok(Some(ClientTls { servers: pem("gateway.tls.authorities", authorities)?, own, server_name }))
+}
+
+/// The certificates of a gateway, as its files have them.
+#[derive(Clone, PartialEq, Eq)]
+pub struct GatewayLinks {
+    /// To control planes.
+    pub control: ClientTls,
+    /// What other gateways are shown, and whom to believe of them. None: gateways speak in the clear.
+    pub peers: Option<(ServerTls, ClientTls)>,
+}
+
+impl GatewayLinks {
+    /// Whether they can be used.
+    ///
+    /// # Errors
+    /// What is wrong, without showing it.
+    pub fn check(&self) -> Result<(), String> {
+        let link = self.control.check().map_err(|e| format!("gateway.tls: {e}"));
+        let peers = self.peers.as_ref().map_or(Ok(()), |(server, client)| server.check().and_then(|()| client.check()));
+        link.and(peers.map_err(|e| format!("gateway.tls.peers: {e}")))
+    }
+}
+
+/// Reads the certificates of a gateway.
+///
+/// # Errors
+/// A file cannot be read.
+pub fn gateway_links(section: &GatewaySection) -> Result<Option<GatewayLinks>, Fault> {
+    let Some(control) = gateway_tls(section)? else { return Ok(None) };
+    let (tls, own) = (section.tls.as_ref(), control.own.clone());
+    let Some((file, own)) = tls.and_then(|tls| tls.peers.as_deref()).zip(own) else {
+        return Ok(Some(GatewayLinks { control, peers: None }));
+    };
+    let signers = pem("gateway.tls.peers", file)?;
+    let server_name = tls.and_then(|tls| tls.peer_name.as_ref()).map(ToString::to_string);
+    let client = ClientTls { servers: signers.clone(), own: Some(own.clone()), server_name };
+    let peers = Some((ServerTls { own, clients: Some(signers) }, client));
+    Ok(Some(GatewayLinks { control, peers }))
 }
 
 fn secrets(path: &'static str, file: &Path) -> Result<Vec<Secret>, Fault> {

@@ -11,7 +11,8 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinSet;
 
-use holdfast_gateway::{Company, Driver};
+use holdfast_decide::rollout::Artifact;
+use holdfast_gateway::{Company, Driver, Parting};
 use holdfast_placement::seats::{Heard, Holder, Seat, Sit, Told};
 use holdfast_plane::Wish;
 use holdfast_telemetry::Clock;
@@ -266,8 +267,14 @@ impl Peer for Desk {
         loaded(self.driver.load_for(wish, within).await)
     }
 
+    fn reloads(&self, artifact: Artifact, server: Box<str>) {
+        self.driver.reloads(&Wish { artifact, servers: vec![server] });
+    }
+
     async fn leaves(&self, leave: Leave) -> bool {
-        let wish = Wish { artifact: leave.artifact, servers: vec![leave.server] };
-        self.driver.leaves(&wish, leave.within.min(Duration::from_secs(60)), leave.taken_back)
+        let Leave { artifact, server, within, taken_back, word, renews } = leave;
+        let wish = Wish { artifact, servers: vec![server] };
+        let within = within.min(Duration::from_secs(60));
+        self.driver.leaves(&wish, Parting { word, within, renews, taken_back })
     }
 }

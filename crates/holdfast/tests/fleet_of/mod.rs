@@ -79,6 +79,13 @@ pub struct Member {
     dir: TempDir,
 }
 
+impl Member {
+    /// Puts something into the file of its key that is none.
+    pub fn spoil_key(&self) {
+        std::fs::write(self.dir.join("own.key"), "rubbish").unwrap();
+    }
+}
+
 impl Roles {
     /// Starts everything, and waits until all of it is ready.
     pub async fn start(shape: Shape) -> Self {
@@ -201,9 +208,10 @@ impl Roles {
         if let Some((servers, own)) = tls {
             content["gateway"]["tls"] = json!({"authorities": servers.file(dir.join("servers.pem"))});
             if let Some(own) = own {
-                let (certificates, key) = own.client(name, &[]).files(dir.path(), "own");
+                let (certificates, key) = own.both(name, &["127.0.0.1"]).files(dir.path(), "own");
                 content["gateway"]["tls"]["certificates"] = json!(certificates);
                 content["gateway"]["tls"]["key"] = json!(key);
+                content["gateway"]["tls"]["peers"] = json!(own.file(dir.join("peers.pem")));
             }
         }
         let peer =
@@ -212,6 +220,17 @@ impl Roles {
         let gateway = Member::start("gateway", dir, 0, content);
         gateway.wait_live().await;
         gateway
+    }
+
+    /// Puts other certificates into the files of a secure fleet's processes.
+    pub fn certify(&self) {
+        let Some(Secure { servers, gateways }) = &self.secure else { panic!("a fleet without certificates") };
+        for control in &self.controls {
+            let _ = servers.server(&["127.0.0.1"]).files(control.dir.path(), "own");
+        }
+        for gateway in &self.gateways {
+            let _ = gateways.both("anew", &["127.0.0.1"]).files(gateway.dir.path(), "own");
+        }
     }
 
     /// A desk of the test's own over the same store: what an admin API would ask.

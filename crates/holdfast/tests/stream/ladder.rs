@@ -87,7 +87,7 @@ async fn a_user_over_its_limit_is_told_refused_and_closed_kept_out_and_takes_not
 
 #[tokio::test]
 async fn below_a_quarter_droppable_messages_go_first_streams_coalesce_and_critical_ones_pass_on_credit() {
-    let types = "types: { typing: { priority: droppable }, price: { coalesce: true } }, ladder: { coalesce: 300ms }";
+    let types = "types: { typing: { priority: droppable }, price: { coalesce: true } }, ladder: { coalesce: 3s }";
     let rig = Rig::start(types, "user: { requests: 20/h }, tenant: { requests: 1000/h }").await;
     let mut socket = Ws::user(&rig.gateway, "acme", "u").await;
     let mut id = 0;

@@ -221,3 +221,20 @@ async fn an_answer_of_another_version_is_never_passed_on() {
     socket.leave().await;
     rig.settled().await;
 }
+
+#[tokio::test]
+async fn what_the_ledger_may_know_is_not_resolved_as_if_it_were_new() {
+    let top = "auth: { trusted_header: x-tenant, trusted_user_header: x-user }\nledger: {}";
+    let rig = Rig::with(top, "", "user: {}").await;
+    let mut socket = Ws::of(&rig.gateway, "acme").await;
+    let mut whole = message(1, "screen");
+    whole["submission"] = json!("s-1");
+    socket.say(&whole).await;
+    let refused = socket.frame().await;
+    assert_eq!((&refused["id"], &refused["error"]["kind"]), (&json!(1), &json!("bad_request")), "{refused}");
+    assert_eq!(rig.stub.executions(), 0);
+    socket.ask(2, "screen").await;
+    assert_eq!(socket.frame().await["status"], 200, "one without a key is nobody's retry");
+    socket.leave().await;
+    rig.settled().await;
+}

@@ -26,7 +26,7 @@ impl Rig {
         let config = format!(
             "auth: {{ trusted_header: x-tenant, trusted_user_header: x-user }}\n\
              stream: {{ routes: [{{ path: /v1/chat, model: screen, upstream: \"/chat/{{model}}/{{version}}\" }}, {{ path: /v1/gone, model: nothing }}], {stream} }}\n\
-             timeouts: {{ request: 5s, drain: 4s }}\npools:\n  - {{ name: p, protocol: open-inference, residency: static, health: {{ interval: 200ms, timeout: 200ms }}, \
+             timeouts: {{ request: 5s, drain: 4s }}\npools:\n  - {{ name: p, protocol: open-inference, residency: static, health: {{ interval: 2s, timeout: 2s }}, \
              replicas: [{{ name: r1, url: \"http://{}\", holds: [{{ model: screen, version: \"1\" }}] }}] }}\nmodels:\n  \
              - {{ name: screen, pool: p, versions: [{{ version: \"1\" }}] }}\nplans:\n  - {{ name: standard, {plan} }}\ntenants:\n  \
              - {{ name: acme, subset: 1, pins: {{ screen: \"1\" }}, plan: standard }}\n",

@@ -98,6 +98,16 @@ pub struct Own {
     pub part: u32,
 }
 
+/// A word that a version is used no more ([`Event::Yield`]), by what is known of it. Messages overtake one another: what is said of an earlier word must
+/// not end a later one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Word {
+    /// By its number.
+    Number(u64),
+    /// One that was given before this.
+    Before(Mono),
+}
+
 /// What is configured about a replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicaSpec {
@@ -187,10 +197,13 @@ pub enum Event {
     /// The owners have changed: others may have begun loads on this replica, and it gets none before a poll that began after this has shown
     /// them, and not before `until`.
     Unsettled { replica: ReplicaIx, until: Mono },
-    /// Its owner is about to unload the version: it is hidden at once, and polls that show it are not believed before `until`.
-    Yield { replica: ReplicaIx, version: VersionIx, until: Mono },
-    /// Polls that show it are believed again.
-    TakeUp { replica: ReplicaIx, version: VersionIx },
+    /// Its owner is about to unload the version: it is hidden at once, and polls that show it are not believed before `until`. `word` is the number of
+    /// the question to which that is the answer.
+    Yield { replica: ReplicaIx, version: VersionIx, until: Mono, word: u64 },
+    /// Polls that show it are believed again, if it is this word that was given last.
+    TakeUp { replica: ReplicaIx, version: VersionIx, over: Word },
+    /// Its owner is about to load the version: what is proved of it here is of another copy. A word that it is used no more is over.
+    Reloads { replica: ReplicaIx, version: VersionIx },
     /// A new replica, or a change of one. A new replica is up, and nothing is known about what it holds until the first `Observed`.
     SetReplica { replica: ReplicaIx, spec: ReplicaSpec },
     /// The replica is no longer configured. Its waiters go to their next candidate.

@@ -44,7 +44,7 @@ use holdfast_types::{Bytes, Mono};
 pub use effect::{Alarm, Effect, Outcome, Shed};
 pub use event::{
     Event, LoadError, MAX_CANDIDATES, MAX_TEXT, Mode, Op, Own, PoolIx, Proof, ReplicaIx, ReplicaSpec, ServerIx,
-    Settings, Strange, Turn, Usage, VersionIx, VersionSpec, WaiterId,
+    Settings, Strange, Turn, Usage, VersionIx, VersionSpec, WaiterId, Word,
 };
 pub use forecast::{Forecast, Prospect};
 pub use report::{HoldingReport, MissingReport, QueuedReport, ReplicaReport, Report, State};
@@ -153,8 +153,9 @@ impl Residency {
             Event::SetSettings(settings) => self.settings = settings,
             Event::SetOwn(own) => self.set_own(own),
             Event::Unsettled { replica, until } => self.unsettle(cx.now, replica, until),
-            Event::Yield { replica, version, until } => self.yield_up(cx, replica, version, until),
-            Event::TakeUp { replica, version } => self.take_up(replica, version),
+            Event::Yield { replica, version, until, word } => self.yield_up(cx, (replica, version), until, word),
+            Event::TakeUp { replica, version, over } => self.take_up(replica, version, over),
+            Event::Reloads { replica, version } => self.reloads(cx, replica, version),
             Event::SetReplica { replica, spec } => self.set_replica(replica, spec),
             Event::RemoveReplica { replica } => self.remove_replica(cx, replica),
             Event::SetVersion { version, spec } => self.set_version(cx, version, spec),

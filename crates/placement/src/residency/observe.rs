@@ -71,7 +71,10 @@ impl Residency {
             self.ops.values_mut().filter(|o| o.replica == replica).for_each(|o| o.lingers = true);
         }
         for version in held {
-            self.overdue_seen(cx, replica, version, started);
+            // An index that says both is believed for the worse: it is being loaded.
+            if !loading.contains(&version) {
+                self.overdue_seen(cx, replica, version, started);
+            }
             self.seen(cx, replica, version, started);
         }
         self.check_memory(cx, replica);

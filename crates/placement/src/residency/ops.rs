@@ -119,6 +119,10 @@ impl Residency {
     }
 
     pub(super) fn loaded(&mut self, cx: &mut Cx, replica: ReplicaIx, version: VersionIx, measured: Option<Bytes>) {
+        // A load that somebody else began, and of which the last poll told that it was under way, may be loaded and about to be unloaded by now.
+        if self.history.get(&(replica, version)).is_some_and(|past| past.yielded_until > cx.now) {
+            return self.remove_entry(cx, replica, version);
+        }
         let Some(info) = self.versions.get_mut(&version) else { return };
         info.measured = measured.or(info.measured);
         let (size, removed) = (info.size(), info.removed);

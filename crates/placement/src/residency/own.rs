@@ -11,8 +11,8 @@ use std::collections::BTreeSet;
 use holdfast_types::Mono;
 
 use super::Residency;
-use super::event::{Own, ReplicaIx, VersionIx};
-use super::state::{Cx, InFlight, OpKind};
+use super::event::{Own, ReplicaIx, Turn, VersionIx, Word};
+use super::state::{Aim, Cx, InFlight, OpKind, Phase};
 
 impl Residency {
     pub(super) fn set_own(&mut self, own: Option<Own>) {
@@ -68,8 +68,9 @@ impl Residency {
     }
 
     /// The owner is about to unload the version: it is used no more, and a poll that still shows it is not believed until then.
-    pub(super) fn yield_up(&mut self, cx: &mut Cx, replica: ReplicaIx, version: VersionIx, until: Mono) {
-        self.history.entry((replica, version)).or_default().yielded_until = until;
+    pub(super) fn yield_up(&mut self, cx: &mut Cx, (replica, version): (ReplicaIx, VersionIx), until: Mono, word: u64) {
+        let past = self.history.entry((replica, version)).or_default();
+        (past.yielded_until, past.word) = (until, (word, cx.now));
         let loading = self.ops.values().any(|o| o.kind == OpKind::Load && o.replica == replica && o.version == version);
         if !loading {
             self.remove_entry(cx, replica, version);
@@ -77,10 +78,45 @@ impl Residency {
     }
 
     /// It is not unloaded, or was loaded again.
-    pub(super) fn take_up(&mut self, replica: ReplicaIx, version: VersionIx) {
-        if let Some(past) = self.history.get_mut(&(replica, version)) {
+    pub(super) fn take_up(&mut self, replica: ReplicaIx, version: VersionIx, over: Word) {
+        let Some(past) = self.history.get_mut(&(replica, version)) else { return };
+        let (number, given) = past.word;
+        let meant = match over {
+            Word::Number(of) => of == number,
+            Word::Before(at) => given < at,
+        };
+        if meant {
             past.yielded_until = Mono::ZERO;
         }
+    }
+
+    /// Its owner is about to load it: a copy that was seen before is gone, or goes. Polls that began before may have seen that one.
+    pub(super) fn reloads(&mut self, cx: &mut Cx, replica: ReplicaIx, version: VersionIx) {
+        let busy = |e: &super::state::Entry| matches!(e.phase, Phase::Loading(_) | Phase::Unloading(..));
+        if self.entry_mut(replica, version).is_some_and(|e| busy(e)) {
+            return;
+        }
+        self.remove_entry(cx, replica, version);
+        if self.replicas.contains_key(&replica) && self.versions.contains_key(&version) {
+            let past = self.history.entry((replica, version)).or_default();
+            (past.left_at, past.yielded_until) = (Some(cx.now), Mono::ZERO);
+        }
+    }
+
+    /// Whether requests rely on this very copy: it is in service, and no other replica serves the pinned version. A version that a pin is only on its way
+    /// to is none: it may have to give its room to one that comes before it.
+    #[must_use]
+    pub fn relies_on(&self, replica: ReplicaIx, version: VersionIx) -> bool {
+        let Some(r) = self.replicas.get(&replica) else { return false };
+        let coming = matches!(r.wanted.get(&version), Some(Turn::Coming(place)) if *place > 0);
+        r.entries.get(&version).is_some_and(|e| e.shown) && !coming && self.last_holder(replica, version)
+    }
+
+    /// Whether what is being unloaded is a copy that was wrong, which nobody can rely on.
+    #[must_use]
+    pub fn renews(&self, replica: ReplicaIx, version: VersionIx) -> bool {
+        let entry = self.replicas.get(&replica).and_then(|r| r.entries.get(&version));
+        entry.is_some_and(|e| matches!(e.phase, Phase::Hiding(Aim::Renew) | Phase::Unloading(_, Aim::Renew)))
     }
 }
 

@@ -203,6 +203,8 @@ pub(super) struct History {
     pub(super) thrash_until: Mono,
     /// Its owner unloads it: polls that show it before this are not believed.
     pub(super) yielded_until: Mono,
+    /// The number of that word, and when it was given.
+    pub(super) word: (u64, Mono),
     /// Alarms that were raised and still stand.
     pub(super) too_large: bool,
     pub(super) no_room: bool,

@@ -7,7 +7,7 @@ use holdfast_types::{GatewayName, Mono};
 use super::{Seat, Seating};
 
 /// What was heard.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Heard {
     /// The control plane answered a question.
     Control {
@@ -54,7 +54,7 @@ pub struct Lease {
 }
 
 /// See the module.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Holder {
     me: Seat,
     promised: u64,

@@ -21,6 +21,7 @@
 //! them end ([`crate::residency`]). [`Seating::unsure`] says whether there may be any that a server does not tell of.
 
 mod holder;
+pub mod promises;
 mod registrar;
 
 use std::time::Duration;
@@ -38,7 +39,7 @@ pub use registrar::{Record, Registrar, Rules, Sit, Told};
 pub const MAX_SEATS: usize = 256;
 
 /// Who sits: a name, the folder in which its promises are, and which process of that folder it is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Seat {
     /// The gateway's name.
     pub name: GatewayName,
@@ -51,7 +52,7 @@ pub struct Seat {
 }
 
 /// A numbered list of gateways. The order of its seats is that of their names.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Seating {
     /// Its number. No two seatings have one number. Zero: nobody sits yet.
     pub epoch: u64,

@@ -15,7 +15,7 @@ use holdfast_types::{GatewayName, Mono};
 use super::{MAX_SEATS, Seat, Seating, longer};
 
 /// What registrars share: one record, replaced by compare and set.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Record {
     /// The term of who wrote it.
     pub term: u64,
@@ -26,7 +26,7 @@ pub struct Record {
 }
 
 /// What a gateway says.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Sit {
     /// Who it is.
     pub seat: Seat,
@@ -52,7 +52,7 @@ pub struct Told {
 }
 
 /// What new seatings are made with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rules {
     /// See [`Seating::alone`].
     pub alone: Duration,
@@ -62,12 +62,14 @@ pub struct Rules {
     pub bound: u32,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Member {
     sit: Sit,
     heard: Mono,
 }
 
 /// See the module.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Registrar {
     rules: Rules,
     record: Record,

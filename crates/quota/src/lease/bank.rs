@@ -11,7 +11,7 @@ use std::time::Duration;
 use holdfast_types::Mono;
 
 use super::size::{Sharing, chunk, chunk_nanos, over_admission_bound};
-use crate::bucket::Bucket;
+use crate::bucket::{Bucket, Wait};
 use crate::limit::Limit;
 
 /// A process of a gateway. A restarted gateway is another one: the numbers of its orders begin anew.
@@ -102,6 +102,8 @@ pub struct Answer {
     pub lease: Duration,
     /// The gateway goes on alone for this long after it asked, and then leases again.
     pub alone_for: Duration,
+    /// When the bank's bucket has a token again, if nobody else takes it: what a refused client is told. In whole microseconds, rounded up.
+    pub next_in: Duration,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -177,6 +179,8 @@ impl Bank {
     pub fn apply(&mut self, now: Mono, event: Event) -> Option<Answer> {
         match event {
             Event::Ask(ask) => return self.ask(now, ask),
+            // The same limit again is no change, which would let a debt off.
+            Event::Limit(limit) if limit == self.limit => {}
             Event::Limit(limit) => {
                 self.bucket.change(self.limit, limit, now.max(self.opens));
                 self.limit = limit;
@@ -212,10 +216,10 @@ impl Bank {
         }
         self.live = ask.gateways;
         if known.is_none() && self.leases.len() >= self.rules.most_gateways {
-            return Some(self.answer(ask, 0, 1, life));
+            return Some(self.answer(now, ask, 0, 1, life));
         }
         if let Some(alone_for) = ask.alone.and_then(|(span, admitted)| self.settle_alone(now, span, admitted)) {
-            let answer = self.answer(ask, 0, self.chunk_of(0), Duration::ZERO);
+            let answer = self.answer(now, ask, 0, self.chunk_of(0), Duration::ZERO);
             return Some(Answer { alone_for, ..answer });
         }
         // Only tokens that are known to be out come back: from a lease that was lost or has ended there are none.
@@ -232,12 +236,20 @@ impl Bank {
         let chunk = self.chunk_of(demand.rate());
         let tokens = self.grant(now, ask, chunk);
         let ask_after = self.ask_after(now, ask, tokens, chunk);
-        Some(self.answer(ask, tokens, chunk, ask_after))
+        Some(self.answer(now, ask, tokens, chunk, ask_after))
     }
 
-    fn answer(&self, ask: Ask, tokens: u64, chunk: u64, ask_after: Duration) -> Answer {
+    fn answer(&self, now: Mono, ask: Ask, tokens: u64, chunk: u64, ask_after: Duration) -> Answer {
         let (gateways, lease, alone_for) = (self.gateways(), self.rules.lease, Duration::ZERO);
-        Answer { gateway: ask.gateway, order: ask.order, tokens, chunk, gateways, ask_after, lease, alone_for }
+        let next_in = self.next_in(now);
+        Answer { gateway: ask.gateway, order: ask.order, tokens, chunk, gateways, ask_after, lease, alone_for, next_in }
+    }
+
+    fn next_in(&self, now: Mono) -> Duration {
+        let opens = now.max(self.opens);
+        let Wait::For(wait) = self.bucket.wait(self.limit, opens, 1) else { return Duration::ZERO };
+        let wait = if wait.is_zero() { wait } else { wait + opens.since(now) };
+        Duration::from_micros(u64::try_from(wait.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX))
     }
 
     fn per_second(&self) -> u64 {

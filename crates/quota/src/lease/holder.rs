@@ -127,6 +127,8 @@ pub struct Holder {
     open: Option<Open>,
     order: u64,
     ask_at: Mono,
+    /// When the bank had a token again, by its last answer.
+    next_at: Mono,
     used: Mono,
     offered: u64,
     alone: Option<Alone>,
@@ -147,6 +149,7 @@ impl Holder {
             open: None,
             order: 0,
             ask_at: now,
+            next_at: now,
             used: now,
             offered: 0,
             alone: None,
@@ -181,8 +184,8 @@ impl Holder {
         }
         match (passes, self.open) {
             (true, _) => Verdict::Pass,
-            (false, Some(_)) => Verdict::Ordered(self.wait(now)),
-            (false, None) => Verdict::Refused(self.wait(now)),
+            (false, Some(_)) => Verdict::Ordered(self.wait(now, cost)),
+            (false, None) => Verdict::Refused(self.wait(now, cost)),
         }
     }
 
@@ -351,6 +354,7 @@ impl Holder {
             self.held = self.held.min(self.chunk);
         }
         self.ask_at = now.after(answer.ask_after);
+        self.next_at = now.after(answer.next_in);
     }
 
     /// Is not alone any more: whole tokens of its bucket are tokens held.
@@ -388,17 +392,20 @@ impl Holder {
                 Verdict::Pass
             }
             // More than a chunk: not alone, but perhaps when the store is back.
-            Err(Wait::Never) => Verdict::Refused(self.wait(now)),
+            Err(Wait::Never) => Verdict::Refused(self.wait(now, cost)),
             Err(wait) => Verdict::Refused(wait),
         }
     }
 
-    fn wait(&self, now: Mono) -> Wait {
-        let rate = self.terms.limit.rate.whole_per_second();
-        if self.terms.limit.burst == 0 || self.terms.limit.rate.time_for(1).is_none() {
+    /// The wait until the cost can be there: until it is worth to ask, and until the bank has made what is missing here, if nobody else takes it.
+    fn wait(&self, now: Mono, cost: u64) -> Wait {
+        let Limit { rate, burst } = self.terms.limit;
+        let missing = cost.saturating_sub(self.held).max(1);
+        let (Some(_), Some(more), 1..) = (rate.time_for(1), rate.time_for(missing - 1), burst) else {
             return Wait::Never;
-        }
-        Wait::For(self.ask_at.since(now).max(Duration::from_nanos(chunk_nanos(1, rate))))
+        };
+        let asks = self.ask_at.since(now).max(Duration::from_nanos(chunk_nanos(1, rate.whole_per_second())));
+        Wait::For(asks.max(self.next_at.since(now) + more))
     }
 
     fn change(&mut self, now: Mono, terms: Terms) {

@@ -46,6 +46,8 @@ pub enum Act {
     CutReplica { gateway: usize, replica: usize, ms: u64 },
     /// No message passes between a gateway and a control plane.
     CutPlane { gateway: usize, plane: usize, ms: u64 },
+    /// Two gateways cannot see one another.
+    CutPeers { gateway: usize, other: usize, ms: u64 },
     /// No message passes between a control plane and the store.
     CutStore { plane: usize, ms: u64 },
 }
@@ -55,7 +57,7 @@ pub enum Act {
 pub fn acts(setup: &Setup, seed: u64) -> Vec<(u64, Act)> {
     // Apart from the chance of everything else, so that a history without some of its acts is otherwise the same.
     let mut chance = Chance::new(seed ^ 0x5eed_ac75);
-    let mean = setup.span / chance.within(&(12..45));
+    let mean = setup.span / chance.within(&(12..70));
     let (mut at, mut out) = (SECOND, Vec::new());
     loop {
         at += chance.exponential(mean);
@@ -72,21 +74,22 @@ fn act(setup: &Setup, chance: &mut Chance) -> Act {
     let (plane, ms) = (below(chance, 2), chance.exponential(5 * SECOND) / MS + 50);
     let version = u32::try_from(chance.below(u64::from(setup.versions))).unwrap_or(0);
     let bits = u8::try_from(chance.below(8)).unwrap_or(0);
-    let fault = [Fault::Slow, Fault::Fails, Fault::Wrong, Fault::Misnames][below(chance, 4)];
-    match chance.below(40) {
+    let fault = [Fault::Slow, Fault::Fails, Fault::Wrong, Fault::Misnames, Fault::Fails][below(chance, 5)];
+    match chance.below(46) {
         0..12 => Act::Flip { tenant: below(chance, setup.tenants), version, bits },
         12..16 => Act::Command { pick: below(chance, 1 << 16), what: bits },
         16..19 => Act::ReplicaDies { replica, ms },
         19 => Act::Drops { replica, version },
-        20..24 => Act::Trouble { replica, fault, ms },
-        24..26 => Act::GatewayDies { gateway, ms },
-        26 => Act::Ahead { gateway, ms: ms.min(20_000) },
-        27 => Act::GatewayStalls { gateway, ms: ms.min(8_000) },
-        28..30 => Act::PlaneDies { plane },
-        30 => Act::PlaneStalls { plane, ms },
-        31..33 => Act::TakeOver { plane },
-        33..36 => Act::CutReplica { gateway, replica, ms },
-        36..38 => Act::CutPlane { gateway, plane, ms },
+        20..27 => Act::Trouble { replica, fault, ms },
+        27..29 => Act::GatewayDies { gateway, ms },
+        29 => Act::Ahead { gateway, ms: ms.min(20_000) },
+        30 => Act::GatewayStalls { gateway, ms: ms.min(8_000) },
+        31..33 => Act::PlaneDies { plane },
+        33 => Act::PlaneStalls { plane, ms },
+        34..36 => Act::TakeOver { plane },
+        36..39 => Act::CutReplica { gateway, replica, ms },
+        39..41 => Act::CutPlane { gateway, plane, ms },
+        41..44 => Act::CutPeers { gateway, other: below(chance, setup.gateways), ms },
         _ => Act::CutStore { plane, ms },
     }
 }

@@ -8,8 +8,9 @@ use holdfast_placement::health::HealthEvent;
 use holdfast_placement::residency::{Event, Outcome, ReplicaIx, WaiterId};
 use holdfast_types::{Mono, Revision, Weight};
 
+use super::company::Group;
 use super::gateway::{Pair, Told, pair};
-use super::server::{Ask, Weights};
+use super::server::Ask;
 use super::world::{Ev, Process, World};
 use super::{MS, Mistake, SECOND};
 
@@ -24,6 +25,8 @@ pub(super) struct Submission {
     pub(super) tenant: usize,
     begun: u64,
     tries: u32,
+    /// The version that it names by itself.
+    named: Option<u32>,
     /// The version of a refusal's stamp: who tries again insists on it.
     stamped: Option<u32>,
 }
@@ -33,13 +36,25 @@ pub(super) struct Request {
     submission: u64,
     pub(super) route: Arc<Route>,
     pub(super) revision: Revision,
-    version: u32,
-    deadline: Mono,
+    pub(super) version: u32,
+    pub(super) deadline: Mono,
     tried: Vec<usize>,
     waits: u32,
     attempts: u32,
     /// Where it is being served.
     at: Option<Pair>,
+    /// It waits for a version: at whom it asks now, whom next, and the mildest refusal so far.
+    pub(super) waiting: bool,
+    pub(super) asked: Option<usize>,
+    pub(super) groups: Vec<Group>,
+    pub(super) all: Vec<ReplicaIx>,
+    pub(super) refused: Option<u64>,
+}
+
+impl Request {
+    pub(super) const fn is_waiting(&self) -> bool {
+        self.waiting
+    }
 }
 
 impl World<'_> {
@@ -56,7 +71,9 @@ impl World<'_> {
     fn submit(&mut self) {
         let number = self.number();
         let tenant = usize::try_from(self.chance.below(self.setup.tenants as u64)).unwrap_or(0);
-        self.submissions.insert(number, Submission { tenant, begun: self.now, tries: 0, stamped: None });
+        let names = self.setup.names > 0 && self.now < self.calm_from && self.chance.one_in(self.setup.names);
+        let named = names.then(|| u32::try_from(self.chance.below(u64::from(self.setup.versions))).unwrap_or(0));
+        self.submissions.insert(number, Submission { tenant, begun: self.now, tries: 0, named, stamped: named });
         self.second().offered += 1;
         self.goes_to_a_gateway(number);
     }
@@ -101,7 +118,8 @@ impl World<'_> {
     /// A submission reaches a gateway, and is resolved there: once.
     pub(super) fn asks(&mut self, ix: usize, submission: u64) {
         let Some(known) = self.submissions.get(&submission) else { return };
-        let stamped = known.stamped.filter(|_| self.setup.mistake != Some(Mistake::ResolvesAgain));
+        let forgets = self.setup.mistake == Some(Mistake::ResolvesAgain);
+        let stamped = if forgets { known.named } else { known.stamped };
         let version = stamped.and_then(|v| self.names.versions.get(v as usize).cloned());
         let name = submission.to_le_bytes();
         let asked = Asked {
@@ -127,6 +145,11 @@ impl World<'_> {
             waits: 0,
             attempts: 0,
             at: None,
+            waiting: false,
+            asked: None,
+            groups: Vec::new(),
+            all: Vec::new(),
+            refused: None,
         };
         self.gateways[ix].requests.insert(number, request);
         if self.setup.leaves > 0 && self.chance.one_in(self.setup.leaves) {
@@ -189,23 +212,28 @@ impl World<'_> {
         if candidates.is_empty() || request.waits > WAITS {
             return self.refused(ix, number, SECOND);
         }
-        let (version, deadline) = (pair(0, request.version).1, request.deadline);
-        self.machine(ix, Event::Want { waiter: WaiterId(number), version, candidates, deadline });
+        self.wants_of_all(ix, number, &candidates);
     }
 
     pub(super) fn woken(&mut self, ix: usize, waiter: WaiterId, outcome: Outcome) {
-        match outcome {
-            Outcome::Ready(_) => self.dispatch(ix, waiter.0),
-            Outcome::Shed { retry_after, .. } => {
-                let wait = u64::try_from(retry_after.as_nanos()).unwrap_or(u64::MAX).min(10 * SECOND);
-                self.refused(ix, waiter.0, wait);
-            }
-            Outcome::Failed { .. } => self.refused(ix, waiter.0, 5 * SECOND),
+        if self.woken_for_others(ix, waiter, &outcome) {
+            return;
         }
+        let Some(request) = self.gateways[ix].requests.get_mut(&waiter.0) else { return };
+        request.waiting = false;
+        let wait = match outcome {
+            Outcome::Ready(_) => return self.dispatch(ix, waiter.0),
+            Outcome::Shed { retry_after, .. } => {
+                u64::try_from(retry_after.as_nanos()).unwrap_or(u64::MAX).min(10 * SECOND)
+            }
+            Outcome::Failed { .. } => 5 * SECOND,
+        };
+        request.refused = Some(request.refused.map_or(wait, |known| known.min(wait)));
+        self.next_group(ix, waiter.0);
     }
 
     /// The client is told no, and the version that it was resolved to.
-    fn refused(&mut self, ix: usize, number: u64, retry_after: u64) {
+    pub(super) fn refused(&mut self, ix: usize, number: u64, retry_after: u64) {
         let Some(request) = self.ends(ix, number) else { return };
         if let Some(known) = self.submissions.get_mut(&request.submission) {
             known.stamped = Some(request.version);
@@ -258,20 +286,6 @@ impl World<'_> {
         }
         self.learn(ix, replica, Some(version), &told);
         self.tries_again(ix, number, replica, !matches!(told, Told::NotLoaded { .. }));
-    }
-
-    /// Which version has judged, by the weights. What this gateway has proved must be what it is called. A copy that somebody else has had loaded since, in
-    /// the place of the one that was proved and between two looks at the replica, is another one, and counted.
-    fn judged_by(&mut self, ix: usize, place: Pair, weights: Weights) -> u32 {
-        let version = place.1.0;
-        if weights.right {
-            return version;
-        }
-        if self.gateways[ix].proved.get(&place) == Some(&weights.copy) {
-            return (version + 1) % self.setup.versions.max(1);
-        }
-        self.tally.unproved += 1;
-        version
     }
 
     /// What a bad answer says of the replica.

@@ -42,6 +42,7 @@ impl World<'_> {
             Act::Ahead { gateway, ms } => {
                 let g = &mut self.gateways[gateway % gateways];
                 g.ahead += ms * MS;
+                g.jumped = self.now;
                 if g.up {
                     self.catch_up(gateway % gateways);
                 }
@@ -68,7 +69,10 @@ impl World<'_> {
                 self.take_over(plane % 2);
                 None
             }
-            Act::CutReplica { ms, .. } | Act::CutPlane { ms, .. } | Act::CutStore { ms, .. } => {
+            Act::CutReplica { ms, .. }
+            | Act::CutPlane { ms, .. }
+            | Act::CutPeers { ms, .. }
+            | Act::CutStore { ms, .. } => {
                 self.cuts.extend(self.cut_of(act));
                 Some(ms)
             }
@@ -95,6 +99,10 @@ impl World<'_> {
         match act {
             Act::CutReplica { gateway, replica, .. } => Some(Cut::Replica(gateway % gateways, replica % replicas)),
             Act::CutPlane { gateway, plane, .. } => Some(Cut::Plane(gateway % gateways, plane % 2)),
+            Act::CutPeers { gateway, other, .. } => {
+                let (a, b) = (gateway % gateways, other % gateways);
+                Some(Cut::Peers(a.min(b), a.max(b)))
+            }
             Act::CutStore { plane, .. } => Some(Cut::Store(plane % 2)),
             _ => None,
         }

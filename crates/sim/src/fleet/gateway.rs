@@ -10,9 +10,12 @@ use holdfast_placement::residency::{
     Alarm, Effect, Event, LoadError, Mode, Op, PoolIx, Proof, ReplicaIx, ReplicaSpec, Residency, Settings, State,
     Strange, Turn, Usage, VersionIx, VersionSpec, WaiterId,
 };
+use holdfast_placement::seats::Heard;
 use holdfast_types::{Bytes, Mono};
 
 use super::client::Request;
+use super::company::{Afar, Company, Parting, Wished};
+use super::seats::{Home, Keeper};
 use super::server::{Ask, Weights, server_ix};
 use super::world::{Ev, Process, World};
 use super::{MS, SECOND};
@@ -103,13 +106,29 @@ pub(super) enum Told {
     Broke { request: u64, replica: usize },
     Reset { replica: usize },
     View { table: Box<Snapshot>, orders: Box<Orders> },
+    Ballot { from: Process, epoch: u64, sent: Mono },
+    Seat(Heard),
+    Wished(Vec<Wished>),
+    Load { from: Process, number: u64, wish: Wished, within: u64 },
+    Answer { owner: usize, number: u64, afar: Afar },
+    Leave { parting: Parting, back: bool },
+    Left { op: Op, by: Process, yes: bool },
+    LeaveOver(Op),
+    Reloads { from: Process, op: Option<Op>, pair: Pair },
+    Knows { op: Op, by: Process },
+    TellOver(Op),
+    TellAgain { other: usize, pair: Pair, left: u32 },
 }
 
 pub(super) struct Gateway {
     pub(super) up: bool,
     pub(super) process: u64,
     origin: u64,
+    /// Of its clock, in thousandths.
+    rate: u64,
     pub(super) ahead: u64,
+    /// When the clock was last set ahead.
+    pub(super) jumped: u64,
     pub(super) stalled_until: u64,
     /// Outlives the process: it is saved.
     pub(super) table: Snapshot,
@@ -128,15 +147,25 @@ pub(super) struct Gateway {
     tick: Option<u64>,
     pub(super) wanted: Vec<Vec<(VersionIx, Turn)>>,
     pub(super) pinned: BTreeSet<u32>,
+    /// Outlives the process.
+    pub(super) home: Home,
+    pub(super) seat: Keeper,
+    pub(super) company: Company,
 }
 
 impl Gateway {
-    pub(super) fn new(table: Snapshot) -> Self {
+    /// How long an unload may take, and for how long a word is good that a version is used no more.
+    pub(super) const STEP: u64 = 3 * SECOND;
+
+    /// Whatever was there before is gone, but for the table and the home.
+    pub(super) fn new(table: Snapshot, seat: Keeper, home: Home) -> Self {
         Self {
             up: false,
             process: 0,
             origin: 0,
+            rate: 1_000,
             ahead: 0,
+            jumped: 0,
             stalled_until: 0,
             table,
             machine: Residency::new(Settings::default()),
@@ -152,6 +181,9 @@ impl Gateway {
             tick: None,
             wanted: Vec::new(),
             pinned: BTreeSet::new(),
+            home,
+            seat,
+            company: Company::default(),
         }
     }
 }
@@ -167,7 +199,7 @@ impl World<'_> {
         let settings = Settings {
             fleet_loads: self.setup.loads.1,
             load_timeout: std::time::Duration::from_secs(8),
-            step_timeout: std::time::Duration::from_secs(3),
+            step_timeout: std::time::Duration::from_nanos(Gateway::STEP),
             room_timeout: std::time::Duration::from_secs(5),
             thrash_window: std::time::Duration::from_secs(6),
             backoff_max: std::time::Duration::from_secs(8),
@@ -182,15 +214,18 @@ impl World<'_> {
         let seen = || Seen { health: Health::new(health.clone(), local), starts: None, in_service: true };
         let table = self.gateways[ix].table.clone();
         let revision = table.revision();
+        let mut home = self.gateways[ix].home;
+        let seat = home.lives(self.names.gateways[ix].clone(), self.setup.peers);
         self.gateways[ix] = Gateway {
             up: true,
             process,
             origin,
+            rate: 950 + process * 37 % 101,
             machine: Residency::new(settings.clone()),
             witness: Witness::new(settings.clone()),
             replicas: (0..self.setup.replicas).map(|_| seen()).collect(),
             wanted: vec![Vec::new(); self.setup.replicas],
-            ..Gateway::new(table)
+            ..Gateway::new(table, seat, home)
         };
         let served = self.paths.serves(ix as u64, revision);
         self.checked(served);
@@ -202,6 +237,7 @@ impl World<'_> {
             let spec = VersionSpec { size: Bytes(SIZE), pinned: false };
             self.machine(ix, Event::SetVersion { version: VersionIx(version), spec });
         }
+        self.takes_a_seat(ix);
         self.wants(ix);
         self.queue.put(self.now, Ev::Beat(Process { ix, number: process }));
     }
@@ -226,7 +262,7 @@ impl World<'_> {
     /// The time on the clock of a gateway's process.
     pub(super) fn local(&self, ix: usize) -> Mono {
         let g = &self.gateways[ix];
-        Mono(self.now - g.origin + g.ahead)
+        Mono((self.now - g.origin) / 1_000 * g.rate + g.ahead)
     }
 
     /// Gives the machine an event, after all ticks that are due on its clock.
@@ -248,7 +284,7 @@ impl World<'_> {
 
     fn step(&mut self, ix: usize, at: Mono, event: Event) {
         let mut events = VecDeque::from([event]);
-        let mut woken = Vec::new();
+        let (mut woken, mut later) = (Vec::new(), Vec::new());
         while let Some(event) = events.pop_front() {
             let mut out = Vec::new();
             let Gateway { machine, witness, counts, .. } = &mut self.gateways[ix];
@@ -260,19 +296,27 @@ impl World<'_> {
                 return;
             }
             for effect in out {
-                self.carry_out(ix, effect, &mut events, &mut woken);
+                self.carry_out(ix, effect, &mut events, &mut woken, &mut later);
             }
         }
         self.schedule(ix);
         for (waiter, outcome) in woken {
             self.woken(ix, waiter, outcome);
         }
+        for (op, place, load) in later {
+            match load {
+                true => self.tells_of_load(ix, op, place),
+                false => self.asks_to_let_go(ix, op, place),
+            }
+        }
     }
 
     fn schedule(&mut self, ix: usize) {
         let g = &mut self.gateways[ix];
         let Some(due) = g.machine.next_deadline() else { return };
-        let at = (due.0 + g.origin).saturating_sub(g.ahead).max(self.now);
+        // Rounded up: a tick that comes too early is another one.
+        let since = due.0.saturating_sub(g.ahead).div_ceil(g.rate).saturating_mul(1_000);
+        let at = g.origin.saturating_add(since).max(self.now);
         if g.tick.is_none_or(|tick| at < tick) {
             g.tick = Some(at);
             let process = Process { ix, number: g.process };
@@ -292,6 +336,7 @@ impl World<'_> {
         effect: Effect,
         events: &mut VecDeque<Event>,
         woken: &mut Vec<(WaiterId, holdfast_placement::residency::Outcome)>,
+        later: &mut Vec<(Op, Pair, bool)>,
     ) {
         let g = &mut self.gateways[ix];
         match effect {
@@ -307,14 +352,14 @@ impl World<'_> {
             Effect::Alarm(_) => {}
             Effect::Load { op, replica, version, .. } => {
                 self.note(|| format!("gateway {ix} loads {} on replica {}", version.0 + 1, replica.0));
-                self.ask(ix, replica.0 as usize, Ask::Load { op, version: version.0 });
+                later.push((op, (replica, version), true));
             }
             Effect::Verify { op, replica, version, .. } => {
                 self.ask(ix, replica.0 as usize, Ask::Verify { op, version: version.0 });
             }
             Effect::Unload { op, replica, version, .. } => {
-                self.note(|| format!("gateway {ix} unloads {} from replica {}", version.0 + 1, replica.0));
-                self.ask(ix, replica.0 as usize, Ask::Unload { op, version: version.0 });
+                self.note(|| format!("gateway {ix} would unload {} from replica {}", version.0 + 1, replica.0));
+                later.push((op, (replica, version), false));
             }
         }
     }
@@ -322,7 +367,13 @@ impl World<'_> {
     /// Sends something to a replica over the connection that there is.
     pub(super) fn ask(&mut self, ix: usize, replica: usize, ask: Ask) {
         let starts = self.gateways[ix].replicas[replica].starts.unwrap_or(u64::MAX);
-        let (from, at) = (self.process_of(ix), self.after_delay());
+        // What changes a replica is on its way at once: leases allow for no more.
+        let delay = self.setup.delay.clone();
+        let at = match ask {
+            Ask::Load { .. } | Ask::Unload { .. } => self.now + self.chance.within(&delay),
+            _ => self.after_delay(),
+        };
+        let from = self.process_of(ix);
         self.queue.put(at, Ev::Server { replica, starts, from, ask });
     }
 

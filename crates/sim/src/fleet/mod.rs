@@ -7,15 +7,20 @@
 //! LOAD-1, LOAD-2.
 
 mod acts;
+mod bounds;
 mod client;
+mod company;
 mod end;
 mod gateway;
 mod names;
 mod news;
 mod plane;
+mod reloads;
+mod seats;
 mod server;
 mod sessions;
 mod store;
+mod ushers;
 mod wants;
 mod world;
 
@@ -59,14 +64,22 @@ pub struct Setup {
     pub retries: u32,
     /// One of so many clients leaves in the middle. 0: none.
     pub leaves: u64,
+    /// One of so many clients names a version by itself, whatever is pinned. 0: none.
+    pub names: u64,
     /// One of so many messages of roll-outs to and from the store is lost, and some messages are late. 0: none.
     pub lost: u64,
     /// How long there are acts; then everything is repaired, and what has begun comes to its end.
     pub span: u64,
     /// How long a roll-out keeps what it leaves.
     pub retain: u64,
-    /// Bounds on loads in flight of one gateway: on one replica, over all.
+    /// Bounds on loads in flight: on one replica, and of the fleet.
     pub loads: (u32, u32),
+    /// How long a gateway's lease to start loads lasts.
+    pub lease: u64,
+    /// A gateway that no control plane has answered for so long votes for nobody.
+    pub alone: u64,
+    /// Gateways can ask one another.
+    pub peers: bool,
     /// What is done wrongly, to see that it shows.
     pub mistake: Option<Mistake>,
 }
@@ -82,6 +95,10 @@ pub enum Mistake {
     TrustsAnswers,
     /// A copy that proves wrong is called proven.
     TrustsLoads,
+    /// A gateway starts loads as if there were no others.
+    IgnoresSeats,
+    /// A gateway says that it uses a version no more, whether or not it does, and goes on.
+    BreaksItsWord,
 }
 
 impl Setup {
@@ -105,10 +122,15 @@ impl Setup {
             delay: MS / 5..20 * MS,
             retries: 3,
             leaves: 40,
+            names: 12,
             lost: 12,
             span: 40 * SECOND,
             retain: 6 * SECOND,
-            loads: (1, within(1..3) as u32),
+            loads: (1, within(1..4) as u32),
+            // A tenth of it is longer than a message that is late.
+            lease: within(4..8) * SECOND,
+            alone: within(10..40) * SECOND,
+            peers: within(0..4) > 0,
             mistake: None,
         }
     }
@@ -154,6 +176,12 @@ pub struct Tally {
     pub wrong: u64,
     /// Answers by other weights, of a copy that was loaded for another gateway in the place of the one that this gateway has proved.
     pub unproved: u64,
+    /// Seatings that came into force.
+    pub seatings: u64,
+    /// Loads that began while no control plane could give a lease: by votes of others.
+    pub voted: u64,
+    /// Versions that were unloaded while somebody used them who could not be asked.
+    pub unasked: u64,
     /// Times that a control plane took over.
     pub terms: u64,
     /// The most loads that one replica had in flight, over all gateways.

@@ -13,6 +13,8 @@ use holdfast_types::{Mono, ReplicaName};
 
 use super::SECOND;
 use super::news::Status;
+use super::seats::Sits;
+use super::ushers::{Usher, Wrote};
 use super::world::{Ev, Process, World};
 
 /// One roll-out in the hands of a control plane.
@@ -32,6 +34,9 @@ pub(super) struct Plane {
     pub(super) process: u64,
     pub(super) term: u64,
     pub(super) origin: u64,
+    /// Of its clock, for leases: thousandths.
+    pub(super) rate: u64,
+    pub(super) usher: Usher,
     pub(super) stalled_until: u64,
     pub(super) table: Snapshot,
     pub(super) roster: u64,
@@ -48,6 +53,8 @@ pub(super) struct Plane {
 pub(super) enum ToPlane {
     Status(Box<Status>),
     Of(u64, Box<Event>),
+    Sits(Box<Sits>),
+    Seats(Box<Wrote>),
     Pulse,
 }
 
@@ -69,6 +76,8 @@ impl World<'_> {
             process,
             term,
             origin: self.now.saturating_sub(SECOND * (1 + process % 700)),
+            rate: 950 + process * 37 % 101,
+            usher: Usher::default(),
             stalled_until: 0,
             table: self.store.table.clone(),
             roster: self.store.roster,
@@ -350,6 +359,8 @@ impl World<'_> {
                 self.refresh(plane);
             }
             ToPlane::Status(status) => self.hears_status(plane, *status),
+            ToPlane::Sits(sits) => self.sits(plane, *sits),
+            ToPlane::Seats(wrote) => self.seats_written(plane, *wrote),
             ToPlane::Pulse => self.pulse(plane),
         }
     }
@@ -373,6 +384,7 @@ impl World<'_> {
         for id in p.running.iter().filter_map(due).collect::<Vec<_>>() {
             self.feed(plane, id, vec![Event::Tick]);
         }
+        self.ushers(plane);
         self.push(plane);
         let Some(p) = &self.planes[plane] else { return };
         let (to, at) = (Process { ix: plane, number: p.process }, self.now + SECOND / 4);

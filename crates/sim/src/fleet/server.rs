@@ -13,7 +13,7 @@ pub(super) struct Load {
     number: u64,
     version: u32,
     /// Everybody who asked for it.
-    from: Vec<(Process, Op)>,
+    pub(super) from: Vec<(Process, Op)>,
 }
 
 /// What a load has brought.
@@ -32,6 +32,8 @@ pub(super) struct Server {
     pub(super) held: BTreeMap<u32, Weights>,
     pub(super) loads: Vec<Load>,
     pub(super) faults: Vec<Fault>,
+    /// When, and by which gateway, a version was last unloaded that was good.
+    pub(super) left: BTreeMap<u32, (u64, usize)>,
 }
 
 /// What a gateway asks of a replica.
@@ -79,8 +81,7 @@ impl World<'_> {
                 self.tell_gateway(from, Told::Verified { op, proof, copy });
             }
             Ask::Unload { op, version } => {
-                self.servers[replica].held.remove(&version);
-                self.tally.unloads += 1;
+                self.unloads(replica, from, op, version);
                 self.tell_gateway(from, Told::Unloaded { op, well: true });
             }
             Ask::Poll { started } => {
@@ -128,6 +129,7 @@ impl World<'_> {
 
     fn begin_load(&mut self, replica: usize, from: Process, op: Op, version: u32) {
         let number = self.number();
+        let told = self.told_of.remove(&(from, op)).unwrap_or_default();
         let slow = if self.servers[replica].has(Fault::Slow) { 10 } else { 1 };
         let took = self.chance.within(&self.setup.load.clone()) * slow;
         let server = &mut self.servers[replica];
@@ -136,7 +138,7 @@ impl World<'_> {
         }
         if let Some(load) = server.loads.iter_mut().find(|l| l.version == version) {
             load.from.push((from, op));
-            return;
+            return self.load_has_begun(from);
         }
         let full = (server.held.len() + server.loads.len()) as u64 >= self.setup.room;
         if full || server.has(Fault::Fails) {
@@ -145,9 +147,12 @@ impl World<'_> {
             return self.tell_gateway(from, Told::Loaded { op, replica, result: Err(error(why)) });
         }
         server.loads.push(Load { number, version, from: vec![(from, op)] });
+        self.copies.insert(number, told);
+        let server = &self.servers[replica];
         self.tally.most_loads = self.tally.most_loads.max(server.in_flight());
         let starts = server.starts;
         self.second().loads += 1;
+        self.load_has_begun(from);
         self.queue.put(self.now + took, Ev::Loaded { replica, starts, number });
     }
 

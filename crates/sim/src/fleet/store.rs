@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use holdfast_decide::rollout::{ActivateRefusal, Effect, Event, PinFlip, PinView, Saved, TableView};
 use holdfast_decide::{PinChange, Snapshot, Split};
+use holdfast_placement::seats::Record;
 use holdfast_types::Revision;
 
 use super::SECOND;
@@ -19,6 +20,8 @@ pub(super) struct Store {
     /// The highest that has written.
     pub(super) term: u64,
     pub(super) next_term: u64,
+    /// The record of the gateways' seats, and its version.
+    pub(super) seats: (u64, Record),
     /// The last step of each roll-out in the table.
     steps: BTreeMap<u64, (u32, Revision)>,
 }
@@ -26,7 +29,8 @@ pub(super) struct Store {
 impl Store {
     pub(super) fn new(table: Snapshot, gateways: usize) -> Self {
         let leases = vec![false; gateways];
-        Self { table, records: BTreeMap::new(), roster: 0, leases, term: 0, next_term: 1, steps: BTreeMap::new() }
+        let (records, steps, seats) = (BTreeMap::new(), BTreeMap::new(), (0, Record::default()));
+        Self { table, records, roster: 0, leases, term: 0, next_term: 1, seats, steps }
     }
 }
 

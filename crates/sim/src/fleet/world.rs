@@ -6,14 +6,19 @@ use holdfast_decide::Snapshot;
 use holdfast_decide::rollout::Effect;
 use holdfast_decide::witness::Witness as Paths;
 use holdfast_placement::invariants::Violation;
+use holdfast_placement::residency::Op;
+use holdfast_types::GatewayName;
 
 use super::acts::Act;
 use super::client::Submission;
+use super::company::Consent;
 use super::gateway::{Gateway, Told};
 use super::names::Names;
 use super::plane::{Plane, ToPlane};
+use super::seats::{Home, Keeper};
 use super::server::{Ask, Server};
 use super::store::Store;
+use super::ushers::Write;
 use super::{MS, Outcome, SECOND, Second, Setup, Tally};
 use crate::chance::Chance;
 use crate::queue::Queue;
@@ -43,6 +48,8 @@ pub(super) enum Ev {
     Infers { replica: usize, starts: u64, from: Process, request: u64, version: u32 },
     Gateway { to: Process, what: Told },
     Beat(Process),
+    Seat(Process),
+    Seats { from: Process, term: u64, write: Box<Write> },
     Tick(Process),
     Plane { to: Process, what: ToPlane },
     Store { from: Process, term: u64, id: u64, effect: Box<Effect> },
@@ -68,6 +75,11 @@ pub(super) struct World<'s> {
     pub(super) planned: BTreeMap<u64, (u64, usize, Sides)>,
     pub(super) paths: Paths,
     pub(super) cuts: BTreeSet<Cut>,
+    /// Who was told of loads that are on their way, and of which copies.
+    pub(super) told_of: BTreeMap<(Process, Op), Vec<Process>>,
+    pub(super) copies: BTreeMap<u64, Vec<Process>>,
+    /// What was said of unloads that are on their way.
+    pub(super) consents: BTreeMap<(Process, Op), Consent>,
     pub(super) traffic_ends: u64,
     pub(super) calm_from: u64,
     pub(super) tally: Tally,
@@ -82,6 +94,8 @@ pub(super) struct World<'s> {
 pub(super) enum Cut {
     Replica(usize, usize),
     Plane(usize, usize),
+    /// The lower number first.
+    Peers(usize, usize),
     Store(usize),
 }
 
@@ -96,6 +110,11 @@ impl<'s> World<'s> {
         queue.put(START, Ev::Watch);
         queue.put(START + SECOND, Ev::Arrives);
         let server = || Server { up: true, starts: 1, ..Server::default() };
+        let gateway = |(ix, name): (usize, &GatewayName)| {
+            let home = Home::new(ix as u64 + 1);
+            Gateway::new(table.clone(), Keeper::none(name.clone()), home)
+        };
+        let gateways = names.gateways.iter().enumerate().map(gateway).collect();
         let mut world = Self {
             setup,
             now: START,
@@ -103,7 +122,7 @@ impl<'s> World<'s> {
             queue,
             names,
             servers: (0..setup.replicas).map(|_| server()).collect(),
-            gateways: (0..setup.gateways).map(|_| Gateway::new(table.clone())).collect(),
+            gateways,
             planes: [None, None],
             store: Store::new(table, setup.gateways),
             submissions: BTreeMap::new(),
@@ -111,6 +130,9 @@ impl<'s> World<'s> {
             planned: BTreeMap::new(),
             paths: Paths::default(),
             cuts: BTreeSet::new(),
+            told_of: BTreeMap::new(),
+            copies: BTreeMap::new(),
+            consents: BTreeMap::new(),
             traffic_ends: START + setup.span,
             calm_from: START + setup.span,
             tally: Tally::default(),
@@ -176,9 +198,14 @@ impl<'s> World<'s> {
                 Some(at) => self.queue.put(at, Ev::Tick(to)),
                 None => self.ticks(to.ix),
             },
+            Ev::Seat(to) if self.is_there(to) => match self.stalls(to) {
+                Some(at) => self.queue.put(at, Ev::Seat(to)),
+                None => self.seat_beats(to.ix),
+            },
+            Ev::Seats { from, term, write } => self.seats_at_store(from, term, *write),
             Ev::Plane { to, what } => self.plane_gets(to, what),
             Ev::Store { from, term, id, effect } => self.at_store(from, term, id, *effect),
-            Ev::Leaves { .. } | Ev::Gateway { .. } | Ev::Beat(_) | Ev::Tick(_) => {}
+            Ev::Leaves { .. } | Ev::Gateway { .. } | Ev::Beat(_) | Ev::Tick(_) | Ev::Seat(_) => {}
         }
     }
 
@@ -227,6 +254,18 @@ impl<'s> World<'s> {
                 self.poll(ix, replica);
             }
             Told::View { table, orders } => self.take(ix, &table, *orders),
+            Told::Ballot { from, epoch, sent } => self.votes(ix, from, epoch, sent),
+            Told::Seat(heard) => self.hears_of_seats(ix, heard),
+            Told::Wished(wishes) => self.grants(ix, wishes),
+            Told::Load { from, number, wish, within } => self.loads_for(ix, from, number, &wish, within),
+            Told::Answer { owner, number, afar } => self.owner_answers(ix, owner, number, afar),
+            Told::Leave { parting, back } => self.leaves_for(ix, parting, back),
+            Told::Left { op, by, yes } => self.hears_of_leaving(ix, op, by, yes),
+            Told::LeaveOver(op) => self.lets_go(ix, op, true),
+            Told::Reloads { from, op, pair } => self.is_told_of_load(ix, from, op, pair),
+            Told::Knows { op, by } => self.knows_of_load(ix, op, by),
+            Told::TellOver(op) => self.begins(ix, op, true),
+            Told::TellAgain { other, pair, left } => self.tells_again(ix, other, pair, left),
         }
     }
 
@@ -285,6 +324,10 @@ impl<'s> World<'s> {
 
     pub(super) fn cut_plane(&self, gateway: usize, plane: usize) -> bool {
         self.cuts.contains(&Cut::Plane(gateway, plane))
+    }
+
+    pub(super) fn cut_peers(&self, a: usize, b: usize) -> bool {
+        a != b && self.cuts.contains(&Cut::Peers(a.min(b), a.max(b)))
     }
 
     pub(super) fn cut_store(&self, plane: usize) -> bool {

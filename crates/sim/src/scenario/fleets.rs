@@ -63,10 +63,14 @@ fn setup(ask: &Ask<'_>) -> Setup {
         delay: MS / 5..2 * MS,
         retries: u32::try_from(set.get("retries")).unwrap_or(3),
         leaves: if random { 40 } else { 0 },
+        names: if random { 12 } else { 0 },
         lost: if random { 12 } else { 0 },
         span: set.get("seconds") * SECOND,
         retain: 6 * SECOND,
         loads: (1, 8),
+        lease: 6 * SECOND,
+        alone: 60 * SECOND,
+        peers: true,
         mistake: None,
     }
 }

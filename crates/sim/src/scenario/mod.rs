@@ -5,6 +5,7 @@
 
 pub mod cache;
 mod fleets;
+mod hot;
 mod leases;
 pub mod node;
 mod pool;
@@ -114,7 +115,8 @@ pub struct World {
 }
 
 /// All worlds.
-pub static WORLDS: &[&World] = &[&cache::WORLD, &fleets::WORLD, &leases::WORLD, &pool::WORLD, &quorums::WORLD];
+pub static WORLDS: &[&World] =
+    &[&cache::WORLD, &fleets::WORLD, &hot::WORLD, &leases::WORLD, &pool::WORLD, &quorums::WORLD];
 
 /// What is expected of a figure, in every run.
 #[derive(Clone, Copy, Debug, PartialEq)]

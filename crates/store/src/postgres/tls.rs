@@ -2,6 +2,7 @@
 //! host of the connection. There is no list of authorities that is built in, and no way to look at less.
 
 use crate::error::{Error, Result};
+use parking_lot::Mutex;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -17,9 +18,10 @@ use tokio_postgres::Socket;
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
 use tokio_rustls::{TlsConnector, client};
 
-/// Whom to believe, and the own certificate if the server asks for one.
+/// Whom to believe, and the own certificate if the server asks for one. All clones are one: what replaces it holds for every connection that is made
+/// from then on.
 #[derive(Clone)]
-pub struct PostgresTls(Arc<ClientConfig>);
+pub struct PostgresTls(Arc<Mutex<Arc<ClientConfig>>>);
 
 impl fmt::Debug for PostgresTls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -52,7 +54,13 @@ impl PostgresTls {
             }
             None => builder.with_no_client_auth(),
         };
-        Ok(Self(Arc::new(config)))
+        Ok(Self(Arc::new(Mutex::new(Arc::new(config)))))
+    }
+
+    /// From now on as the other one says. Connections that were made before stay as they were made.
+    pub fn replace(&self, by: &Self) {
+        let config = by.0.lock().clone();
+        *self.0.lock() = config;
     }
 }
 
@@ -94,7 +102,8 @@ impl TlsConnect<Socket> for Connect {
 
     fn connect(self, socket: Socket) -> Self::Future {
         Box::pin(async move {
-            let PostgresTls(config) = self.tls.ok_or_else(|| io::Error::other("there are no certificates"))?;
+            let PostgresTls(tls) = self.tls.ok_or_else(|| io::Error::other("there are no certificates"))?;
+            let config = tls.lock().clone();
             let name = ServerName::try_from(self.host.into_string())
                 .map_err(|_| io::Error::other("the host is no name that a certificate could have"))?;
             TlsConnector::from(config).connect(name, socket).await.map(Stream)

@@ -62,7 +62,7 @@ async fn look(settings: &FollowerSettings, targets: &[Target], linked: &Arc<str>
 
 /// Whether this control plane leads and vouches for its table. One that knows that another leads refuses the call.
 async fn leads(settings: &FollowerSettings, target: &Target) -> Option<bool> {
-    let channel = target.endpoint.connect().await.ok()?;
+    let channel = target.endpoint().ok()?.connect().await.ok()?;
     let mut client = ControlClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES);
     let mut ask = Request::new(FetchRequest { gateway: settings.gateway.to_string(), has: None });
     auth::sign(settings.secret.as_ref(), ask.metadata_mut());

@@ -75,7 +75,11 @@ pub(super) async fn run(
     status: watch::Receiver<Arc<plane::Status>>,
 ) -> Ended {
     let lost = |why| Ended::Lost { answered: false, why };
-    let channel = match timeout(settings.connect_within, target.endpoint.connect()).await {
+    let endpoint = match target.endpoint() {
+        Ok(endpoint) => endpoint,
+        Err(error) => return lost(error.to_string()),
+    };
+    let channel = match timeout(settings.connect_within, endpoint.connect()).await {
         Ok(Ok(channel)) => channel,
         Ok(Err(error)) => return lost(chain(&error)),
         Err(_) => return lost("the control plane does not answer".to_owned()),

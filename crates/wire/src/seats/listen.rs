@@ -9,8 +9,9 @@ use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
 use super::{Peer, words};
-use crate::auth::{self, Secret, ServerTls};
+use crate::auth::{self, Renewed, Secret, ServerTls};
 use crate::error::WireError;
+use crate::incoming::secured;
 use crate::proto;
 use crate::proto::peers_server::{Peers, PeersServer};
 
@@ -31,7 +32,7 @@ struct Service<P> {
 pub async fn listen<P: Peer>(
     listener: TcpListener,
     secrets: Vec<Secret>,
-    tls: Option<ServerTls>,
+    tls: Option<Renewed<ServerTls>>,
     peer: Arc<P>,
 ) -> Result<(), WireError> {
     let mut server = Server::builder()
@@ -39,11 +40,12 @@ pub async fn listen<P: Peer>(
         .http2_keepalive_timeout(Some(QUIET))
         .max_concurrent_streams(CALLS)
         .tcp_nodelay(true);
-    if let Some(tls) = &tls {
-        server = server.tls_config(tls.config()).map_err(WireError::Tls)?;
-    }
-    let service = PeersServer::new(Service { secrets, peer });
-    server.add_service(service).serve_with_incoming(TcpListenerStream::new(listener)).await.map_err(WireError::Serve)
+    let router = server.add_service(PeersServer::new(Service { secrets, peer }));
+    let served = match tls {
+        None => router.serve_with_incoming(TcpListenerStream::new(listener)).await,
+        Some(tls) => router.serve_with_incoming(secured(listener, tls)?).await,
+    };
+    served.map_err(WireError::Serve)
 }
 
 #[tonic::async_trait]
@@ -61,6 +63,14 @@ impl<P: Peer> Peers for Service<P> {
             wish.and_then(words::wish_in).ok_or_else(|| Status::invalid_argument("no version that can be read"))?;
         let loaded = self.peer.load(wish, Duration::from_millis(within_ms)).await;
         Ok(Response::new(words::loaded_out(loaded)))
+    }
+
+    async fn reload(&self, ask: Request<proto::ReloadRequest>) -> Result<Response<proto::ReloadAnswer>, Status> {
+        auth::check(&self.secrets, ask.metadata())?;
+        let (artifact, server) = words::reload_in(ask.into_inner())
+            .ok_or_else(|| Status::invalid_argument("no version that can be read"))?;
+        self.peer.reloads(artifact, server);
+        Ok(Response::new(proto::ReloadAnswer {}))
     }
 
     async fn r#yield(&self, ask: Request<proto::YieldRequest>) -> Result<Response<proto::YieldAnswer>, Status> {

@@ -6,6 +6,8 @@
 //! Every call has a deadline, and an answer counts from when the question was sent. What cannot be read is passed over: a seating of which one seat
 //! cannot be read is none.
 
+#[cfg(test)]
+mod golden;
 mod listen;
 mod phone;
 mod usher;
@@ -95,6 +97,10 @@ pub struct Leave {
     pub within: Duration,
     /// It stays.
     pub taken_back: bool,
+    /// The number of the question; what is taken back is that one's.
+    pub word: u64,
+    /// The copy is wrong.
+    pub renews: bool,
 }
 
 /// What a gateway answers other gateways.
@@ -108,6 +114,9 @@ pub trait Peer: Send + Sync + 'static {
 
     /// Stops to use a version on a server. False: it is in use.
     async fn leaves(&self, leave: Leave) -> bool;
+
+    /// The version is about to be loaded on the server: what was proved of a copy there says nothing of the one that comes.
+    fn reloads(&self, artifact: Artifact, server: Box<str>);
 }
 
 /// See the module.

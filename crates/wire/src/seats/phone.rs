@@ -9,12 +9,13 @@ use tokio::time::timeout;
 use tonic::Request;
 use tonic::transport::{Channel, Endpoint};
 
+use holdfast_decide::rollout::Artifact;
 use holdfast_placement::seats::Seat;
 use holdfast_plane::Wish;
 use holdfast_types::GatewayName;
 
 use super::{Ballot, Leave, Loaded, words};
-use crate::auth::{self, ClientTls, Secret};
+use crate::auth::{self, ClientTls, Renewed, Secret};
 use crate::proto;
 use crate::proto::peers_client::PeersClient;
 
@@ -32,8 +33,9 @@ pub struct CallError(String);
 pub struct Phone {
     me: GatewayName,
     secret: Option<Secret>,
-    tls: Option<ClientTls>,
-    channels: Mutex<HashMap<Box<str>, Channel>>,
+    tls: Option<Renewed<ClientTls>>,
+    /// Each with the number of the certificates that it was made with.
+    channels: Mutex<HashMap<Box<str>, (u64, Channel)>>,
     /// Where connections live: whoever calls may be on a busy thread, or end.
     runtime: Handle,
 }
@@ -41,7 +43,7 @@ pub struct Phone {
 impl Phone {
     /// Nobody has been called yet. In a runtime of Tokio, in which connections are kept.
     #[must_use]
-    pub fn new(me: GatewayName, secret: Option<Secret>, tls: Option<ClientTls>) -> Self {
+    pub fn new(me: GatewayName, secret: Option<Secret>, tls: Option<Renewed<ClientTls>>) -> Self {
         Self { me, secret, tls, channels: Mutex::default(), runtime: Handle::current() }
     }
 
@@ -87,6 +89,22 @@ impl Phone {
         Ok(answer(within, client.r#yield(ask)).await?.yes)
     }
 
+    /// Tells that a version is about to be loaded on a server.
+    ///
+    /// # Errors
+    /// No answer within the time; a gateway of an earlier release knows no such message.
+    pub async fn reloads(
+        &self,
+        peer: &str,
+        artifact: &Artifact,
+        server: &str,
+        within: Duration,
+    ) -> Result<(), CallError> {
+        let ask = self.ask(words::reload_out(&self.me, artifact, server));
+        let mut client = self.client(peer)?;
+        answer(within, client.reload(ask)).await.map(drop)
+    }
+
     fn ask<T>(&self, message: T) -> Request<T> {
         let mut ask = Request::new(message);
         auth::sign(self.secret.as_ref(), ask.metadata_mut());
@@ -95,7 +113,8 @@ impl Phone {
 
     fn client(&self, peer: &str) -> Result<PeersClient<Channel>, CallError> {
         let mut channels = self.channels.lock();
-        if let Some(channel) = channels.get(peer) {
+        let number = self.tls.as_ref().map_or(0, Renewed::number);
+        if let Some((_, channel)) = channels.get(peer).filter(|(of, _)| *of == number) {
             return Ok(PeersClient::new(channel.clone()));
         }
         let scheme = if self.tls.is_some() { "https" } else { "http" };
@@ -107,11 +126,11 @@ impl Phone {
             .keep_alive_timeout(QUIET)
             .keep_alive_while_idle(false);
         if let Some(tls) = &self.tls {
-            endpoint = endpoint.tls_config(tls.config()).map_err(|e| CallError(e.to_string()))?;
+            endpoint = endpoint.tls_config(tls.current().config()).map_err(|e| CallError(e.to_string()))?;
         }
         let _there = self.runtime.enter();
         let channel = endpoint.connect_lazy();
-        channels.insert(peer.into(), channel.clone());
+        channels.insert(peer.into(), (number, channel.clone()));
         Ok(PeersClient::new(channel))
     }
 }

@@ -7,7 +7,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 
 use super::{Answered, Asked, words};
-use crate::auth;
+use crate::auth::{self, Renewed};
 use crate::error::WireError;
 use crate::follower::{FollowerSettings, endpoints};
 use crate::proto::seats_client::SeatsClient;
@@ -27,6 +27,8 @@ pub enum Unseated {
 pub struct Usher {
     settings: FollowerSettings,
     channels: Vec<Channel>,
+    /// Of the certificates that the channels are made with.
+    number: u64,
     at: usize,
 }
 
@@ -36,8 +38,19 @@ impl Usher {
     /// # Errors
     /// Settings that cannot be used.
     pub fn new(settings: FollowerSettings) -> Result<Self, WireError> {
-        let channels = endpoints(&settings)?.into_iter().map(|target| target.endpoint.connect_lazy()).collect();
-        Ok(Self { settings, channels, at: 0 })
+        let number = settings.tls.as_ref().map_or(0, Renewed::number);
+        let channels = channels(&settings)?;
+        Ok(Self { settings, channels, number, at: 0 })
+    }
+
+    /// Other certificates: other connections. Those that cannot be used leave what was made before.
+    fn renew(&mut self) {
+        let number = self.settings.tls.as_ref().map_or(0, Renewed::number);
+        if number != self.number
+            && let Ok(anew) = channels(&self.settings)
+        {
+            (self.number, self.channels) = (number, anew);
+        }
     }
 
     /// Asks until one answers, each at most once and each within this time.
@@ -45,6 +58,7 @@ impl Usher {
     /// # Errors
     /// None did.
     pub async fn sit(&mut self, asked: &Asked, within: Duration) -> Result<Answered, Unseated> {
+        self.renew();
         let mut unseated = Unseated::NoAnswer("there is no control plane".to_owned());
         for _ in 0..self.channels.len() {
             let Some(channel) = self.channels.get(self.at) else { break };
@@ -67,4 +81,8 @@ impl Usher {
         }
         Err(unseated)
     }
+}
+
+fn channels(settings: &FollowerSettings) -> Result<Vec<Channel>, WireError> {
+    endpoints(settings)?.into_iter().map(|target| Ok(target.endpoint()?.connect_lazy())).collect()
 }

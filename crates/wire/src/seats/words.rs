@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use holdfast_decide::rollout::Artifact;
 use holdfast_placement::seats::{MAX_SEATS, Seat, Seating, Sit, Told};
 use holdfast_plane::Wish;
 use holdfast_types::{GatewayName, PoolName};
@@ -138,12 +139,26 @@ pub(super) fn loaded_in(answer: proto::LoadAnswer) -> Loaded {
     }
 }
 
+pub(super) fn reload_in(ask: proto::ReloadRequest) -> Option<(Artifact, Box<str>)> {
+    Some((artifact_in(ask.artifact.as_ref()?)?, ask.server.into()))
+}
+
+pub(super) fn reload_out(gateway: &GatewayName, artifact: &Artifact, server: &str) -> proto::ReloadRequest {
+    proto::ReloadRequest {
+        gateway: gateway.to_string(),
+        artifact: Some(artifact_out(artifact)),
+        server: server.to_owned(),
+    }
+}
+
 pub(super) fn leave_in(ask: proto::YieldRequest) -> Option<Leave> {
     Some(Leave {
         artifact: artifact_in(ask.artifact.as_ref()?)?,
         server: ask.server.into(),
         within: Duration::from_millis(ask.within_ms),
         taken_back: ask.taken_back,
+        word: ask.word,
+        renews: ask.renews,
     })
 }
 
@@ -154,5 +169,7 @@ pub(super) fn leave_out(gateway: &GatewayName, leave: &Leave) -> proto::YieldReq
         server: leave.server.to_string(),
         within_ms: millis(leave.within),
         taken_back: leave.taken_back,
+        word: leave.word,
+        renews: leave.renews,
     }
 }

@@ -108,11 +108,13 @@ impl World {
             metrics,
             access: AccessLog::off(),
             audit: holdfast_telemetry::AuditLog::off().0,
+            exposures: holdfast_telemetry::ExposureLog::off(),
             receipts: crate::receipts::Receipts::new(10, 1),
             drain,
             blame: Blame::default(),
             store: None,
             attempts: crate::limits::AddressAttempts::default(),
+            submissions: None,
             standing: crate::standing::Standing::local(),
         });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

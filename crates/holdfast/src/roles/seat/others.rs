@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use holdfast_gateway::{Afar, Call, Others};
+use holdfast_gateway::{Afar, Call, Others, Parting};
 use holdfast_placement::seats::Seat;
 use holdfast_plane::Wish;
 use holdfast_telemetry::Clock;
@@ -76,12 +76,21 @@ impl Others for Switchboard {
         })
     }
 
-    fn leaves(&self, seat: &Seat, wish: Wish, within: Duration, taken_back: bool) -> Call<bool> {
+    fn leaves(&self, seat: &Seat, wish: Wish, parting: Parting) -> Call<bool> {
         let (phone, peer) = (self.phone.clone(), seat.peer.clone());
         Box::pin(async move {
             let (Some(peer), Some(server)) = (peer, wish.servers.into_iter().next()) else { return false };
-            let leave = Leave { artifact: wish.artifact, server, within, taken_back };
+            let Parting { word, within, renews, taken_back } = parting;
+            let leave = Leave { artifact: wish.artifact, server, within, taken_back, word, renews };
             phone.leaves(&peer, &leave, within).await.unwrap_or(false)
+        })
+    }
+
+    fn reloads(&self, seat: &Seat, wish: Wish, within: Duration) -> Call<bool> {
+        let (phone, peer) = (self.phone.clone(), seat.peer.clone());
+        Box::pin(async move {
+            let (Some(peer), Some(server)) = (peer, wish.servers.first()) else { return false };
+            phone.reloads(&peer, &wish.artifact, server, within).await.is_ok()
         })
     }
 
