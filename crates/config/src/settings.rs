@@ -21,7 +21,7 @@ use crate::units::{DAY, GIB, HOUR, KIB, MIB, TIB, loopback, millis_to, positive,
 section! {
     /// Where the gateway listens.
     pub struct Listen {
-        /// The data port: HTTP/1.1 and h2c on the same port.
+        /// The data port: HTTP/1.1, and cleartext HTTP/2 by prior knowledge, on the same port.
         data: SocketAddr = loopback(7400), ADDRESS;
         /// The admin port: an address, or a section with an address and a token file.
         admin: Admin = Admin::default(), AdminKind;

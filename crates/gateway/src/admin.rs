@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
-use http::header::{ALLOW, CONTENT_TYPE};
+use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER};
 use http::{Extensions, HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
@@ -22,6 +22,7 @@ use holdfast_telemetry::{Clock, Collected, Registry, Sink};
 use holdfast_types::{Mono, TenantId};
 
 use crate::admin_port::serve_admin;
+use crate::admin_query::{Query, percent_decoded};
 use crate::asker::Described;
 use crate::explain::{explanation, splits};
 use crate::probes;
@@ -133,6 +134,9 @@ fn json_answer(status: StatusCode, body: String) -> Answer {
     let mut answer = Response::new(Full::new(Bytes::from(body)).boxed_unsync());
     *answer.status_mut() = status;
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    }
     answer
 }
 

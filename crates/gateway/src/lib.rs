@@ -5,6 +5,7 @@
 
 mod admin;
 mod admin_port;
+mod admin_query;
 mod answer;
 mod asker;
 mod body;

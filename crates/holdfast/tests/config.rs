@@ -212,6 +212,24 @@ async fn what_needs_a_restart_is_named_and_all_else_is_in_force() {
     world.holdfast.restart().await;
     let table = world.holdfast.admin_get("/v1/table").await;
     assert_eq!(table["config"]["restart_needed"], serde_json::json!([]), "{table}");
+    // Every section that the documentation says is read at the start.
+    let limits = ["store_within: 7ms", "store_namespace: other", "store_gateways: 2"];
+    let each = [
+        ("rollouts", "rollouts: { tries: 5 }".to_owned()),
+        ("metrics", "metrics: { tenants: 7 }".to_owned()),
+        ("audit", "audit: { enabled: false }".to_owned()),
+        ("exposures", "exposures: { enabled: false }".to_owned()),
+        ("receipts", "receipts: { keep: 7 }".to_owned()),
+        ("route_token", "route_token: { lifetime: 7m }".to_owned()),
+        ("ledger", "ledger: { keep: 7m }".to_owned()),
+    ];
+    let each = each.into_iter().chain(limits.map(|field| ("limits.store", format!("limits: {{ {field} }}"))));
+    for (name, section) in each {
+        let listen = changed.replace("workers: 3\n", &format!("workers: 3\n{section}\n"));
+        assert!(world.offer(&listen).await, "{section}");
+        let table = world.holdfast.admin_get("/v1/table").await;
+        assert_eq!(table["config"]["restart_needed"], serde_json::json!([name]), "{section}: {table}");
+    }
 }
 
 #[tokio::test]

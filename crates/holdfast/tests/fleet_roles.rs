@@ -134,6 +134,7 @@ async fn a_gateway_without_a_table_lives_and_is_not_ready() {
     let answer = gateway.get("/readyz?verbose").await;
     let told = answer.json();
     assert_eq!((answer.status.as_u16(), &told["ready"], &told["revision"]), (503, &json!(false), &json!(0)));
+    assert_eq!(answer.header("retry-after"), "1", "every 503 has one");
     // Nothing is known yet, so nobody is told that there is no such tenant.
     let refused = gateway.infer("acme").await;
     assert_eq!((refused.status.as_u16(), refused.header("x-holdfast-error")), (503, "no_holder"));

@@ -53,6 +53,8 @@ async fn a_key_that_moves_is_served_by_its_former_holder_until_the_new_one_is_re
     let told = fleet.gateway.admin_get("/v1/explain?tenant=acme&model=screen").await;
     assert_eq!(told["leaving"][0]["replica"], "r1", "{told}");
     assert!(told["now"].as_str().unwrap().contains("would be sent to r1"), "{told}");
+    let ready = fleet.gateway.data.get("/v2/models/screen/ready", &[("x-tenant", "acme")]).await;
+    assert_eq!(ready.status, 200, "who can be served is told so: {ready:?}");
     eventually("r2 to serve", PATIENCE, async || {
         (fleet.infer("acme").await.expect(200).header("x-holdfast-replica") == "r2").then_some(())
     })

@@ -5,6 +5,8 @@
 
 #[path = "http/bodies.rs"]
 mod bodies;
+#[path = "http/connections.rs"]
+mod connections;
 #[path = "http/corpus.rs"]
 mod corpus;
 #[path = "http/fields.rs"]

@@ -288,6 +288,33 @@ async fn a_replica_that_dies_while_loading_takes_no_waiter_with_it() {
 }
 
 #[tokio::test]
+async fn of_two_holders_the_one_that_loads_nothing_is_preferred() {
+    let fleet = Fleet::start((2, &["--load-time", "3s"]), 2, acme(2, 2), |_| {}).await;
+    fleet.wait_held("1", 2).await;
+    let client = holdfast_testkit::http::Client::new(fleet.gateway.data.addr());
+    let waiting = tokio::spawn(async move { client.post(&path("2"), &[("x-tenant", "acme")], &probe()).await });
+    let busy = async |server: usize| fleet.servers[server].stats().await["loads"]["in_flight"] == 1;
+    let loading = eventually("the load", PATIENCE, async || match (busy(0).await, busy(1).await) {
+        (true, _) => Some(0),
+        (_, true) => Some(1),
+        _ => None,
+    })
+    .await;
+    let other = format!("r{}", 2 - loading);
+    let mut seen = 0;
+    while !waiting.is_finished() {
+        let answer = fleet.infer("acme").await.expect(200);
+        // Only while the load is known to have run all the time.
+        if busy(loading).await && !waiting.is_finished() {
+            assert_eq!(answer.header("x-holdfast-replica"), other, "request {seen} during the load");
+            seen += 1;
+        }
+    }
+    let _ = waiting.await.unwrap().expect(200);
+    assert!(seen > 2, "{seen} requests during the load");
+}
+
+#[tokio::test]
 async fn a_slow_load_disturbs_nobody_who_asks_for_another_version() {
     let fleet = Fleet::start((1, &["--load-time", "2s"]), 2, acme(1, 2), |_| {}).await;
     fleet.wait_held("1", 1).await;

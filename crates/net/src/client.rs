@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -22,32 +22,26 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::bound::{Bound, Place, Spare};
 use crate::patience::{Patience, Patient};
 use crate::resolve::Target;
 use crate::tasks::Tasks;
-use crate::turns::{Turn, Turns};
+use crate::turns::Turn;
 
 const KEEPALIVE: TcpKeepalive =
     TcpKeepalive::new().with_time(Duration::from_secs(30)).with_interval(Duration::from_secs(10)).with_retries(3);
 
-/// How to reach a replica, and how many connections to it there are. Shared by all workers.
+/// How to reach a replica. Shared by all workers.
 #[derive(Debug)]
 pub struct Connector {
     target: Target,
-    open: AtomicU32,
 }
 
 impl Connector {
     /// No connections yet.
     #[must_use]
     pub fn new(target: Target) -> Self {
-        Self { target, open: AtomicU32::new(0) }
-    }
-
-    /// Connections that are open or being opened.
-    #[must_use]
-    pub fn open(&self) -> u32 {
-        self.open.load(Ordering::Relaxed)
+        Self { target }
     }
 
     /// Opens a plain TCP connection.
@@ -64,23 +58,6 @@ impl Connector {
         };
         let timed_out = || Err(io::Error::new(io::ErrorKind::TimedOut, "no connection in time"));
         tokio::time::timeout(most, opened).await.unwrap_or_else(|_| timed_out())
-    }
-}
-
-/// One counted connection.
-#[derive(Debug)]
-struct Place(Arc<Connector>);
-
-impl Place {
-    fn take(connector: &Arc<Connector>) -> Self {
-        connector.open.fetch_add(1, Ordering::AcqRel);
-        Self(connector.clone())
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.open.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -115,12 +92,11 @@ struct Idle<B> {
 
 /// A worker's connections to one replica. `B` is the request body's type.
 ///
-/// A bound on connections in use: whoever is over it waits for its turn, in order. Idle connections are never more than were once in use.
+/// Whoever is over the [`Bound`] waits for its turn, in order; idle connections of others make room.
 pub struct ReplicaPool<B> {
     connector: Arc<Connector>,
     idle: Mutex<VecDeque<Idle<B>>>,
-    turns: Arc<Turns>,
-    waiting: AtomicUsize,
+    bound: Arc<Bound>,
     opened: AtomicU64,
     lost: Arc<Notify>,
     tasks: Tasks,
@@ -139,41 +115,25 @@ pub struct ReplicaConn<B> {
     reused: bool,
 }
 
-/// Most requests that wait for a connection of one worker to one replica.
-const WAITING: usize = 10_000;
-
-/// One request that waits for its turn, in this count.
-struct Waiting<'a>(&'a AtomicUsize, &'a Turns);
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-        self.1.settle();
-    }
-}
-
 impl<B> ReplicaPool<B>
 where
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    /// No connections yet, and at most `most` in use at a time. Connection tasks run in `tasks`.
+    /// No connections yet, and no more together with all others of this bound than it says. Connection tasks run in `tasks`.
     #[must_use]
-    pub fn new(connector: Arc<Connector>, most: u32, tasks: Tasks) -> Arc<Self> {
-        Arc::new(Self {
+    pub fn new(connector: Arc<Connector>, bound: &Arc<Bound>, tasks: Tasks) -> Arc<Self> {
+        let this = Arc::new(Self {
             connector,
             idle: Mutex::default(),
-            turns: Turns::new(most.max(1) as usize),
-            waiting: AtomicUsize::new(0),
+            bound: bound.clone(),
             opened: AtomicU64::new(0),
             lost: Arc::default(),
             tasks,
-        })
-    }
-
-    /// Sets another bound. What is in use stays in use, and what is over the bound is not used again after it.
-    pub fn set_most(&self, most: u32) {
-        self.turns.set_most(most.max(1) as usize);
+        });
+        let spare: Arc<dyn Spare> = this.clone();
+        bound.add(Arc::downgrade(&spare));
+        this
     }
 
     /// For how long look-ups of the replica's name have failed ([`Target::failing`]).
@@ -198,13 +158,13 @@ where
     /// Whether a request would have its turn at once.
     #[must_use]
     pub fn has_turn(&self) -> bool {
-        self.turns.is_free()
+        self.bound.has_turn()
     }
 
     /// The newest idle connection that is still open, if its turn is now.
     #[must_use]
     pub fn take_idle(self: &Arc<Self>, idle: Duration) -> Option<ReplicaConn<B>> {
-        let turn = self.turns.try_take()?;
+        let turn = self.bound.try_turn()?;
         self.newest_idle(idle, turn).ok()
     }
 
@@ -234,37 +194,36 @@ where
     /// # Cancel safety
     /// Cancel safe: a turn is given back, a connection being opened is dropped.
     pub async fn checkout(self: &Arc<Self>, idle: Duration, connect: Duration) -> Result<ReplicaConn<B>, Checkout> {
-        let turn = match self.turns.try_take() {
+        let turn = match self.bound.try_turn() {
             Some(turn) => turn,
-            None => self.wait_for_turn().await?,
+            None => self.bound.turn().await.ok_or(Checkout::Full)?,
         };
         match self.newest_idle(idle, turn) {
             Ok(conn) => Ok(conn),
-            Err(turn) => self.open_with(turn, connect).await,
+            Err(turn) => self.open_with(turn, Place::take(&self.bound), connect).await,
         }
     }
 
-    async fn wait_for_turn(&self) -> Result<Turn, Checkout> {
-        if self.waiting.fetch_add(1, Ordering::Relaxed) >= WAITING {
-            self.waiting.fetch_sub(1, Ordering::Relaxed);
-            return Err(Checkout::Full);
-        }
-        // Dropped after the wait itself, whose turn may come to it as it is given up.
-        let _waiting = Waiting(&self.waiting, &self.turns);
-        self.turns.take().await.ok_or(Checkout::Full)
+    /// Opens a connection, to be kept for later, unless as many are open already or all that may be are in use. Says whether it does.
+    pub fn open_spare(self: &Arc<Self>, fewer_than: u32, connect: Duration) -> bool {
+        let Some(turn) = self.bound.try_turn() else { return false };
+        // Counted at once, so that who looks next sees it.
+        let Some(place) = Place::take_below(&self.bound, fewer_than) else { return false };
+        let this = self.clone();
+        self.tasks.spawn(async move {
+            if let Ok(conn) = this.open_with(turn, place, connect).await {
+                conn.give_back();
+            }
+        });
+        true
     }
 
-    /// A new connection, to be kept for later. None is opened if all that may be are in use.
-    ///
-    /// # Errors
-    /// [`Checkout`].
-    pub async fn open(self: &Arc<Self>, connect: Duration) -> Result<ReplicaConn<B>, Checkout> {
-        let turn = self.turns.try_take().ok_or(Checkout::Full)?;
-        self.open_with(turn, connect).await
-    }
-
-    async fn open_with(self: &Arc<Self>, turn: Turn, connect: Duration) -> Result<ReplicaConn<B>, Checkout> {
-        let place = Place::take(&self.connector);
+    async fn open_with(
+        self: &Arc<Self>,
+        turn: Turn,
+        place: Place,
+        connect: Duration,
+    ) -> Result<ReplicaConn<B>, Checkout> {
         self.opened.fetch_add(1, Ordering::Relaxed);
         let stream = self.connector.connect(connect).await?;
         let patience = Arc::new(Patience::default());
@@ -283,11 +242,17 @@ where
         Ok(ReplicaConn { idle, patience, sender, place, pool: self.clone(), turn, reused: false })
     }
 
-    /// Closes connections that have been idle for too long or that the replica has closed. Returns how many are left.
-    pub fn reap(&self, idle: Duration) -> usize {
-        let mut all = self.idle.lock();
-        all.retain(|conn| conn.sender.is_ready() && conn.since.elapsed() < idle);
-        all.len()
+    /// Closes connections that have been idle for too long or that the replica has closed.
+    pub fn reap(&self, idle: Duration) {
+        self.idle.lock().retain(|conn| conn.sender.is_ready() && conn.since.elapsed() < idle);
+    }
+}
+
+impl<B: Send> Spare for ReplicaPool<B> {
+    fn close_one(&self) -> bool {
+        let oldest = self.idle.lock().pop_front();
+        // Its end is no loss: it is not idle any more.
+        oldest.inspect(|conn| conn.idle.store(false, Ordering::SeqCst)).is_some()
     }
 }
 

@@ -8,6 +8,7 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Full};
 
+use crate::bound::Bound;
 use crate::client::{Checkout, Connector, ReplicaPool};
 use crate::tasks::Tasks;
 
@@ -66,7 +67,7 @@ impl Fetch {
     #[must_use]
     pub fn new(connector: Arc<Connector>, authority: &str, tasks: Tasks) -> Self {
         Self {
-            pool: ReplicaPool::new(connector, CONNECTIONS, tasks),
+            pool: ReplicaPool::new(connector, &Bound::new(CONNECTIONS), tasks),
             authority: authority.into(),
             fields: HeaderMap::new(),
             idle: IDLE,

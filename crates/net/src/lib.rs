@@ -4,6 +4,7 @@
 //! side keeps connections to one replica and says, when a request fails, whether the replica can have begun it.
 
 mod admission;
+mod bound;
 mod client;
 mod conn;
 mod crowd;
@@ -22,6 +23,7 @@ mod turns;
 mod watched;
 
 pub use admission::{Admission, AdmissionLimits, ConnPermit, Refused};
+pub use bound::Bound;
 pub use client::{Checkout, Connector, ReplicaConn, ReplicaPool, SendError};
 pub use conn::{ConnState, Offer, RequestGuard};
 pub use crowd::{Answering, Conduct, Crowd, Place};

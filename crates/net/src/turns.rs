@@ -28,6 +28,11 @@ impl Turns {
         Arc::new(Self { free: Semaphore::new(most), most: Mutex::new(most), debt: AtomicUsize::new(0) })
     }
 
+    /// The bound.
+    pub(crate) fn most(&self) -> usize {
+        *self.most.lock()
+    }
+
     /// Sets another bound. Turns that are taken stay taken.
     pub(crate) fn set_most(&self, most: usize) {
         let mut bound = self.most.lock();

@@ -93,6 +93,7 @@ fn unused_tokens_go_back_once() {
     holder.apply(at(1_000), Event::Tick, &mut effects);
     let [Effect::Ask(back)] = effects[..] else { unreachable!("{effects:?}") };
     assert_eq!((back.want, back.returned, holder.held()), (0, 9, 0));
+    assert_eq!((holder.received(), holder.unused()), (10, 9), "one was spent");
     assert!(bank.apply(at(1_000), BankEvent::Ask(back)).is_some_and(|answer| answer.tokens == 0));
     assert_eq!(bank.apply(at(1_000), BankEvent::Ask(back)), None, "a return that arrives twice counts once");
     assert_eq!(bank.out(), 0);
@@ -204,8 +205,9 @@ fn a_dead_gateways_place_is_free_when_its_lease_ends_and_a_silent_one_drops_its_
     assert_eq!((bank.gateways(), bank.out()), (50, 8), "one lease, of 50 live gateways");
     assert_eq!(bank.apply(at(5_000), BankEvent::Gone(0)), None);
     assert_eq!(bank.out(), 0);
+    let received = holders[1].received();
     holders[1].apply(at(5_000), Event::Tick, &mut Vec::new());
-    assert_eq!(holders[1].held(), 0);
+    assert_eq!((holders[1].held(), holders[1].unused()), (0, received - 1));
 }
 
 #[test]

@@ -33,6 +33,15 @@ pub struct Cell {
 /// One request on a cell and its replica. Dropping it counts down.
 pub struct InFlight(Arc<Cell>);
 
+/// Why a request was not counted in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotIn {
+    /// The version may not be sent requests any more.
+    Hidden,
+    /// The replica has as many requests as it may have.
+    Full,
+}
+
 /// One copy of a request. It keeps the version from being unloaded as a request does, but takes no place of one. Dropping it counts down.
 pub struct CopyInFlight(Arc<Cell>);
 
@@ -81,17 +90,21 @@ impl Cell {
         self.in_flight.load(SeqCst) == 0
     }
 
-    /// Counts a request in, if the version may be sent requests.
-    #[must_use]
-    pub fn enter(self: &Arc<Self>, now: Mono) -> Option<InFlight> {
+    /// Counts a request in, if the version may be sent requests and the replica has a place for it.
+    ///
+    /// # Errors
+    /// [`NotIn`]. Nothing is counted then.
+    pub fn enter(self: &Arc<Self>, now: Mono) -> Result<InFlight, NotIn> {
+        if !self.replica.count_in() {
+            return Err(NotIn::Full);
+        }
         self.in_flight.fetch_add(1, SeqCst);
-        self.replica.count_in();
         let guard = InFlight(self.clone());
         if !self.holds() {
-            return None;
+            return Err(NotIn::Hidden);
         }
         self.last_used.store(now.0, std::sync::atomic::Ordering::Relaxed);
-        Some(guard)
+        Ok(guard)
     }
 
     /// Counts a copy in, if the version may be sent requests. It is no use of the version that would keep it from eviction later.

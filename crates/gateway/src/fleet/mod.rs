@@ -1,6 +1,7 @@
 //! The replicas of all pools, as they run: identities that outlive a configuration, and what each configuration makes of them.
 
 mod cell;
+mod loading;
 mod pool;
 mod replica;
 
@@ -14,7 +15,7 @@ use holdfast_net::Tasks;
 use holdfast_placement::residency::{PoolIx, ReplicaIx, ServerIx, Usage, VersionIx};
 use holdfast_types::{Bytes, ModelName, Mono, PoolName, ReplicaName, Version};
 
-pub use cell::{Cell, CopyInFlight, InFlight, OnDrained};
+pub use cell::{Cell, CopyInFlight, InFlight, NotIn, OnDrained};
 pub use pool::{Pool, VersionFacts};
 pub use replica::Replica;
 

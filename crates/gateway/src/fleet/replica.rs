@@ -11,8 +11,9 @@ use http::HeaderValue;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use super::loading::Loads;
 use holdfast_config as config;
-use holdfast_net::{Connector, Fetch, ReplicaPool, Target, Tasks};
+use holdfast_net::{Bound, Connector, Fetch, ReplicaPool, Target, Tasks};
 use holdfast_placement::choose::{Candidate, FULL_SHARE};
 use holdfast_placement::health::{Health, HealthConfig, HealthEvent, Transition};
 use holdfast_placement::residency::{ReplicaIx, ServerIx};
@@ -45,12 +46,13 @@ pub struct Replica {
     pub probe: Fetch,
     /// Asks for a poll at once.
     pub refresh: Notify,
-    connector: Arc<Connector>,
     workers: Box<[Arc<ReplicaPool<UpstreamBody>>]>,
-    worker_tasks: Box<[Tasks]>,
+    /// The connections for requests, of all workers.
+    bound: Arc<Bound>,
     /// For copies of requests, which never take a connection of the requests themselves.
     copy_connections: Arc<ReplicaPool<UpstreamBody>>,
     in_flight: AtomicU32,
+    pub(super) loads: Loads,
     copies: AtomicU32,
     /// The bound on connections for requests.
     connections: AtomicU32,
@@ -87,7 +89,7 @@ impl Replica {
     ) -> Self {
         let target = || Target::new(&replica.endpoint.host, replica.endpoint.port);
         let connector = Arc::new(Connector::new(target()));
-        let most = per_worker(pool, workers.len());
+        let bound = Bound::new(pool.connections.per_replica.get());
         let authority = replica.endpoint.to_string();
         let control_connector = Arc::new(Connector::new(target()));
         let header = |text: &str| HeaderValue::from_str(text).unwrap_or(HeaderValue::from_static("unknown"));
@@ -102,11 +104,15 @@ impl Replica {
             probe: Fetch::new(control_connector.clone(), &authority, control.clone()).kept(),
             fetch: Fetch::new(control_connector, &authority, control.clone()),
             refresh: Notify::new(),
-            workers: workers.iter().map(|tasks| ReplicaPool::new(connector.clone(), most, tasks.clone())).collect(),
-            worker_tasks: workers.into(),
-            connector,
-            copy_connections: ReplicaPool::new(Arc::new(Connector::new(target())), COPIES, control.clone()),
+            workers: workers.iter().map(|tasks| ReplicaPool::new(connector.clone(), &bound, tasks.clone())).collect(),
+            bound,
+            copy_connections: ReplicaPool::new(
+                Arc::new(Connector::new(target())),
+                &Bound::new(COPIES),
+                control.clone(),
+            ),
             in_flight: AtomicU32::new(0),
+            loads: Loads::default(),
             copies: AtomicU32::new(0),
             connections: AtomicU32::new(pool.connections.per_replica.get()),
             weight: AtomicU32::new(replica.weight.0),
@@ -137,10 +143,7 @@ impl Replica {
         self.weight.store(replica.weight.0, Relaxed);
         self.concurrency.store(replica.concurrency.map_or(0, std::num::NonZeroU32::get), Relaxed);
         self.connections.store(pool.connections.per_replica.get(), Relaxed);
-        let most = per_worker(pool, self.workers.len());
-        for connections in &self.workers {
-            connections.set_most(most);
-        }
+        self.bound.set_most(pool.connections.per_replica.get());
         self.health.lock().set_config(health_config(&pool.health));
     }
 
@@ -156,25 +159,29 @@ impl Replica {
         &self.copy_connections
     }
 
-    /// Closes connections that have been idle for too long; opens some if there are fewer than `warm`, so that a request need not wait for one.
+    /// Closes connections that have been idle for too long; opens some while there are fewer than `warm`, so that a request need not wait for one. They
+    /// go round the workers.
     pub fn tend_connections(&self, idle: Duration, connect: Duration, warm: u32) {
         self.copy_connections.reap(idle);
-        for (pool, tasks) in self.workers.iter().zip(&self.worker_tasks) {
-            let left = pool.reap(idle);
-            if left > 0 || warm == 0 || !self.usable() || self.connector.open() >= warm {
-                continue;
-            }
-            let pool = pool.clone();
-            tasks.spawn(async move {
-                if let Ok(conn) = pool.open(connect).await {
-                    conn.give_back();
-                }
-            });
+        self.workers.iter().for_each(|pool| pool.reap(idle));
+        if !self.usable() {
+            return;
         }
+        let first = self.bound.open() as usize;
+        let missing = (warm as usize).saturating_sub(first);
+        let mut pools = self.workers.iter().cycle().skip(first % self.workers.len().max(1)).take(missing);
+        // As many as are seen to be missing and no more: who is in use now will be idle again.
+        while pools.next().is_some_and(|pool| pool.open_spare(warm, connect)) {}
     }
 
-    pub(super) fn count_in(&self) {
-        self.in_flight.fetch_add(1, Relaxed);
+    /// Counts a request in, if there is a place for it: who looked before it came in may have seen the same place.
+    pub(super) fn count_in(&self) -> bool {
+        let most = self.concurrency.load(Relaxed);
+        if most == 0 {
+            self.in_flight.fetch_add(1, Relaxed);
+            return true;
+        }
+        self.in_flight.fetch_update(Relaxed, Relaxed, |count| (count < most).then_some(count + 1)).is_ok()
     }
 
     pub(super) fn count_out(&self) {
@@ -206,7 +213,7 @@ impl Replica {
     /// Open connections for requests.
     #[must_use]
     pub fn open_connections(&self) -> u32 {
-        self.connector.open()
+        self.bound.open()
     }
 
     /// What the choice among candidates looks at.
@@ -219,7 +226,7 @@ impl Replica {
             cooling: self.cooling.load(Relaxed),
             // Without copies: they never are a reason to send a request elsewhere, or to refuse it.
             in_flight: self.in_flight.load(Relaxed),
-            reported: 0,
+            reported: self.loads.weigh(),
             // Who is asked at all has a weight in the asker's table. Zero says that the next table, which may not be in force yet, gives it no keys.
             weight: Weight(self.weight.load(Relaxed).max(1)),
             concurrency: (concurrency > 0).then_some(concurrency),
@@ -371,11 +378,6 @@ impl Replica {
 
 /// Most copies of requests that one replica is sent at a time, and most connections for them.
 const COPIES: u32 = 4;
-
-/// The bound on connections is shared out evenly: a connection belongs to the worker that opened it.
-fn per_worker(pool: &config::Pool, workers: usize) -> u32 {
-    pool.connections.per_replica.get().div_ceil(u32::try_from(workers.max(1)).unwrap_or(u32::MAX))
-}
 
 fn health_config(health: &config::Health) -> HealthConfig {
     HealthConfig {

@@ -123,7 +123,7 @@ fn told(key: &Key, used: &Use, now: Mono) -> Value {
             row["over_admission_bound"] = bound(per_second, gateways, sharing).into();
             row["shared"] = json!({
                 "held": leased.holder.held(), "chunk": leased.holder.chunk(), "gateways": gateways,
-                "alone": leased.holder.is_alone(),
+                "alone": leased.holder.is_alone(), "received": leased.holder.received(), "unused": leased.holder.unused(),
             });
         }
         Use::RateByUser(allowance, users) => {

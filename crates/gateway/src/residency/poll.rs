@@ -179,6 +179,7 @@ impl Driver {
         {
             company.tells_of_loads(&pool.name);
         }
+        replica.tells_of_loads(names.len());
         let retired = self.fleet.retired(&pool.name);
         let live = ready.iter().flat_map(|(name, version)| pool.matching(name, version));
         let leaving = retired.iter().filter(|v| ready.iter().any(|(name, version)| v.is_called(name, version)));

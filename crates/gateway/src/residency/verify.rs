@@ -30,6 +30,7 @@ impl Driver {
                 return me.apply(Event::LoadDone { op, result: Err(error) });
             }
             me.see_if_it_tells(&target);
+            let _loading = target.begin_load();
             // For as long as it takes: a load that nobody waits for any more is still a load.
             let mut result = server::load(&target.fetch, &facts.upstream_model).await;
             if result.is_ok() {

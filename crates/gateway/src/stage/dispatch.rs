@@ -17,13 +17,15 @@ use holdfast_types::{Failure, FailureKind, Mono};
 use super::payload::Payload;
 use super::send::{Attempt, Head, NOT_LOADED, Received, send};
 use crate::exchange::Exchange;
-use crate::fleet::{Cell, InFlight};
+use crate::fleet::{Cell, InFlight, NotIn};
 use crate::pause::Pause;
 use crate::route_state::RouteState;
 use crate::worker::Worker;
 
 /// How often a request may find that the holder it waited for is gone again.
 const WAITS: u32 = 4;
+/// How often one look at the replicas may come to nothing before that is what the request is told.
+const LOOKS: u32 = 3;
 
 enum Pick {
     Serve(InFlight, u64),
@@ -191,8 +193,9 @@ fn again(
 fn pick(exchange: &mut Exchange, worker: &Worker, tried: u64) -> Pick {
     let Some(resolution) = &exchange.resolution else { return Pick::NoHolder(Vec::new()) };
     let (route, state) = (&resolution.route, &resolution.state);
-    // Twice at most: a holder may be hidden between the look and the step.
-    for _ in 0..2 {
+    let mut missed = NotIn::Hidden;
+    // Between the look and the step a holder may be hidden, or its last place taken by another worker.
+    for _ in 0..LOOKS {
         let mut members: SmallVec<[usize; 8]> = SmallVec::new();
         let mut candidates: SmallVec<[Candidate; 8]> = SmallVec::new();
         for (member, cell) in state.cells.iter().enumerate() {
@@ -215,9 +218,10 @@ fn pick(exchange: &mut Exchange, worker: &Worker, tried: u64) -> Pick {
         match choose(&candidates, worker.random()) {
             Choice::Serve(at) => {
                 let Some(member) = members.get(at).copied() else { break };
-                let entered = cell(state, member).and_then(|cell| cell.enter(exchange.begun));
-                if let Some(in_flight) = entered {
-                    return Pick::Serve(in_flight, bit(member));
+                let Some(cell) = cell(state, member) else { break };
+                match cell.enter(exchange.begun) {
+                    Ok(in_flight) => return Pick::Serve(in_flight, bit(member)),
+                    Err(why) => missed = why,
                 }
             }
             Choice::Busy => return Pick::Busy,
@@ -227,7 +231,12 @@ fn pick(exchange: &mut Exchange, worker: &Worker, tried: u64) -> Pick {
             }
         }
     }
-    Pick::NoHolder(state.cells.iter().map(|c| c.replica.ix).take(usize::from(route.subset)).collect())
+    match missed {
+        NotIn::Full => Pick::Busy,
+        NotIn::Hidden => {
+            Pick::NoHolder(state.cells.iter().map(|c| c.replica.ix).take(usize::from(route.subset)).collect())
+        }
+    }
 }
 
 /// While no member of the subset holds the version, those that held it before the key's replicas changed are asked. Their numbers follow those of

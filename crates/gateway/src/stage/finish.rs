@@ -45,6 +45,10 @@ pub fn own(mut exchange: Box<Exchange>, status: StatusCode, json: String) -> Res
     let mut response = Response::new(AnswerBody::whole(Bytes::new(), None));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        // Not ready: nothing foretells when, but clients that obey the field do not ask without a pause.
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    }
     exchange.stamp(response.headers_mut());
     *response.body_mut() = AnswerBody::whole(json.into(), Some(exchange));
     response

@@ -446,12 +446,13 @@ fn own_answer(
     finish::own(exchange, status, json)
 }
 
-/// Whether the tenant's version can be served at once: some replica of the subset holds it and is well. Asks for no load.
+/// Whether the tenant's version can be served at once: some replica of the subset, or one that hands over to them, holds it and is well. Asks for no load.
 fn ready(exchange: Box<Exchange>, call: &ModelCall<'_>) -> Response<AnswerBody> {
     let is_ready = exchange.resolution.as_ref().is_some_and(|resolution| {
         let members = resolution.state.cells.iter().filter(|cell| cell.replica.in_service());
-        let mut subset = members.take(usize::from(resolution.route.subset));
-        subset.any(|cell| cell.holds() && cell.replica.usable())
+        let subset = members.take(usize::from(resolution.route.subset));
+        let leaving = resolution.state.leaving.iter().flat_map(|leaving| leaving.serving(Clock::now(), false));
+        subset.chain(leaving.map(|(_, cell)| cell)).any(|cell| cell.holds() && cell.replica.usable())
     });
     let json = serde_json::json!({ "name": call.model, "ready": is_ready }).to_string();
     finish::own(exchange, if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, json)

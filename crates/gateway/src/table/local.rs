@@ -67,6 +67,26 @@ impl Offers {
     }
 }
 
+/// Where and how limits are shared: the connection to the store lives as long as the process.
+#[derive(Clone, Debug, PartialEq)]
+struct SharedLimits {
+    store: Option<holdfast_config::RedisUrl>,
+    within: std::time::Duration,
+    namespace: Box<str>,
+    gateways: u32,
+}
+
+impl SharedLimits {
+    fn of(limits: &holdfast_config::Limits) -> Self {
+        Self {
+            store: limits.store.clone(),
+            within: limits.store_within,
+            namespace: limits.store_namespace.clone(),
+            gateways: limits.store_gateways,
+        }
+    }
+}
+
 /// The parts of a configuration that only a restart brings in force.
 #[derive(Clone, Debug, PartialEq)]
 struct Fixed {
@@ -80,6 +100,9 @@ struct Fixed {
     audit: holdfast_config::Audit,
     exposures: holdfast_config::Exposures,
     receipts: holdfast_config::Receipts,
+    route_token: Option<holdfast_config::RouteToken>,
+    ledger: Option<holdfast_config::Ledger>,
+    shared_limits: SharedLimits,
     gateway: Option<holdfast_config::GatewaySection>,
 }
 
@@ -96,6 +119,9 @@ impl Fixed {
             audit: config.audit.clone(),
             exposures: config.exposures.clone(),
             receipts: config.receipts.clone(),
+            route_token: config.route_token.clone(),
+            ledger: config.ledger.clone(),
+            shared_limits: SharedLimits::of(&config.limits),
             gateway: config.gateway.clone(),
         }
     }
@@ -113,6 +139,9 @@ impl Fixed {
             ("audit", self.audit != other.audit),
             ("exposures", self.exposures != other.exposures),
             ("receipts", self.receipts != other.receipts),
+            ("route_token", self.route_token != other.route_token),
+            ("ledger", self.ledger != other.ledger),
+            ("limits.store", self.shared_limits != other.shared_limits),
             ("gateway", self.gateway != other.gateway),
         ];
         parts.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()

@@ -29,6 +29,8 @@ pub struct Differs {
     pub top: &'static str,
     /// Fields of the pool, one line in flow style each, indented by four spaces.
     pub pool: &'static str,
+    /// Fields of the replica, each beginning with a comma.
+    pub replica: &'static str,
     /// Fields of the tenant, each beginning with a comma.
     pub tenant: &'static str,
     /// How the stub treats its connections.
@@ -83,13 +85,14 @@ pub fn config(url: &str, differs: &Differs) -> String {
          \x20   residency: static\n\
          {pool}\n\
          \x20   replicas:\n\
-         \x20     - {{ name: r1, url: \"{url}\", holds: [{{ model: screen, version: \"1\" }}] }}\n\
+         \x20     - {{ name: r1, url: \"{url}\", holds: [{{ model: screen, version: \"1\" }}]{replica} }}\n\
          models:\n\
          \x20 - {{ name: screen, pool: pool, versions: [{{ version: \"1\" }}] }}\n\
          tenants:\n\
          \x20 - {{ name: acme, subset: 1, pins: {{ screen: \"1\" }}{tenant} }}\n",
         top = differs.top,
         pool = differs.pool,
+        replica = differs.replica,
         tenant = differs.tenant,
     )
 }

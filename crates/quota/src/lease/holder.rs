@@ -126,6 +126,8 @@ pub struct Holder {
     expires: Mono,
     open: Option<Open>,
     order: u64,
+    received: u64,
+    unused: u64,
     ask_at: Mono,
     /// When the bank had a token again, by its last answer.
     next_at: Mono,
@@ -148,6 +150,8 @@ impl Holder {
             expires: now,
             open: None,
             order: 0,
+            received: 0,
+            unused: 0,
             ask_at: now,
             next_at: now,
             used: now,
@@ -202,6 +206,7 @@ impl Holder {
                 let ordered = self.open.map_or(0, |open| open.want);
                 let room = self.chunk.saturating_sub(self.held.saturating_add(ordered));
                 self.held += tokens.min(room);
+                self.unused = self.unused.saturating_add(tokens.saturating_sub(room));
             }
         }
     }
@@ -255,6 +260,18 @@ impl Holder {
         self.held
     }
 
+    /// Tokens that have come since the start. All of them are held, were spent, or are [unused](Self::unused).
+    #[must_use]
+    pub const fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// Tokens that came and left without being spent: they went back, their lease ended, or there was no room for them.
+    #[must_use]
+    pub const fn unused(&self) -> u64 {
+        self.unused
+    }
+
     /// Tokens held and on order.
     #[must_use]
     pub fn held_and_ordered(&self) -> u64 {
@@ -285,7 +302,7 @@ impl Holder {
     /// What only time does: an answer that does not come, tokens that are not ours any more.
     fn settle_time(&mut self, now: Mono) {
         if self.held > 0 && now >= self.expires {
-            self.held = 0;
+            self.leave(0);
         }
         if self.open.is_some_and(|open| now.since(open.at) >= self.terms.answer_within) {
             self.fail(now);
@@ -345,13 +362,13 @@ impl Holder {
         self.together(now);
         self.chunk = answer.chunk.max(1);
         let is_large = self.held.saturating_add(open.want) > before;
-        self.held = self.held.saturating_add(answer.tokens.min(open.want));
+        self.receive(answer.tokens.min(open.want));
         let paid = self.debt.min(self.held);
         self.held -= paid;
         self.debt -= paid;
         if !is_large {
             // A smaller chunk: what is beyond it is given up.
-            self.held = self.held.min(self.chunk);
+            self.leave(self.chunk);
         }
         self.ask_at = now.after(answer.ask_after);
         self.next_at = now.after(answer.next_in);
@@ -361,9 +378,22 @@ impl Holder {
     fn together(&mut self, now: Mono) {
         let limit = self.alone_limit();
         if let Some(mut alone) = self.alone.take() {
-            self.held = alone.bucket.take_up_to(limit, now, self.chunk);
+            self.receive(alone.bucket.take_up_to(limit, now, self.chunk));
             self.expires = self.expires.max(now.after(self.terms.idle));
         }
+    }
+
+    fn receive(&mut self, tokens: u64) {
+        self.held = self.held.saturating_add(tokens);
+        self.received = self.received.saturating_add(tokens);
+    }
+
+    /// Holds no more than this from now on, and tells what goes.
+    fn leave(&mut self, most: u64) -> u64 {
+        let goes = self.held.saturating_sub(most);
+        self.held -= goes;
+        self.unused = self.unused.saturating_add(goes);
+        goes
     }
 
     fn fail(&mut self, now: Mono) {
@@ -372,7 +402,7 @@ impl Holder {
         if self.alone.is_none() {
             let mut bucket = Bucket::empty(now);
             bucket.give_back(self.alone_limit(), now, self.held);
-            self.held = 0;
+            self.leave(0);
             self.alone = Some(Alone { since: now, bucket, admitted: 0, until: None });
         }
     }
@@ -415,7 +445,7 @@ impl Holder {
         self.terms = Terms { gateways: terms.gateways.max(1), ..terms };
         // Until the bank says otherwise: the even chunk, and what is held beyond it is given up.
         self.chunk = self.terms.chunk();
-        self.held = self.held.min(self.chunk);
+        self.leave(self.chunk);
         let new = self.alone_limit();
         if let Some(alone) = &mut self.alone {
             // Used stays used; a larger burst must not make tokens.
@@ -429,7 +459,7 @@ impl Holder {
         if self.held == 0 || self.alone.is_some() || self.open.is_some() {
             return;
         }
-        let back = std::mem::take(&mut self.held);
+        let back = self.leave(0);
         let ask = self.ask(0, back);
         self.expires = now;
         effects.push(Effect::Ask(ask));

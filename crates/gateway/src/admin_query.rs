@@ -1,23 +1,23 @@
 //! The query of a request to the admin port.
 
-/// See the module.
-pub struct Query<'a>(pub &'a str);
+/// The part behind `?`.
+pub(crate) struct Query<'a>(pub(crate) &'a str);
 
 impl Query<'_> {
-    /// Every value of a name.
-    pub fn all(&self, name: &str) -> impl Iterator<Item = String> {
+    /// All values of a name.
+    pub(crate) fn all(&self, name: &str) -> impl Iterator<Item = String> {
         let pairs = self.0.split('&').filter_map(|pair| pair.split_once('='));
         pairs.filter(move |(key, _)| *key == name).map(|(_, value)| percent_decoded(value))
     }
 
     /// The first value of a name.
-    pub fn get(&self, name: &str) -> Option<String> {
+    pub(crate) fn get(&self, name: &str) -> Option<String> {
         self.all(name).next()
     }
 }
 
-/// Text of a path or a query as it was meant.
-pub fn percent_decoded(text: &str) -> String {
+/// A path or query without its percent signs. What is no number after one is `?`.
+pub(crate) fn percent_decoded(text: &str) -> String {
     let mut out = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {
