@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import tokens
 from machine import Broken
 
 HERE = Path(__file__).resolve().parent
@@ -19,7 +20,10 @@ TENANTS = [f"t{number}" for number in range(100)]
 # Every answer of the upstream has it; an answer without it did not come from there.
 MARK = '"model_version":"7"'
 # As it comes, and with nothing on that the main job does not ask for.
-HOLDFASTS = ["holdfast", "holdfast-main-job"]
+MAIN_JOB = ["holdfast", "holdfast-main-job"]
+# What no other entry is asked for: signed tokens, an experiment, limits of every scope.
+FULL_POLICY = "holdfast-full-policy"
+HOLDFASTS = [*MAIN_JOB, FULL_POLICY]
 DEFAULT_ORDER = ["direct", "envoy-plain", "haproxy", "nginx", "hyper-floor", *HOLDFASTS, "envoy-plain"]
 
 
@@ -41,15 +45,22 @@ class Entry:
     # Beside `port`, what it listens on; and the replicas that it balances over.
     ports: tuple = ()
     replicas: tuple = REPLICAS[:1]
+    # One of each tenant, where tenants are proved by tokens.
+    tokens: list = field(default_factory=list)
 
     @property
     def access_log(self):
         return self.folder / "access.log"
 
+    @property
+    def tokens_file(self):
+        """For the load generators. Empty: none."""
+        return str(self.folder / "tokens") if self.tokens else ""
+
     def verify(self):
         """Asks for every tenant and reads the answers; raises `Broken` with what is wrong."""
-        for tenant in TENANTS:
-            status, headers, body = ask(self.port, tenant)
+        for number, tenant in enumerate(TENANTS):
+            status, headers, body = ask(self.port, tenant, self.tokens[number] if self.tokens else None)
             self._check(tenant, status, headers, body)
         if self.name in HOLDFASTS:
             self._verify_refusals()
@@ -64,7 +75,7 @@ class Entry:
             raise Broken(f"{self.name}: tenant {tenant} got {status}: {body[:300]}")
         if self.name not in HOLDFASTS:
             return
-        wanted = {"x-holdfast-model": "m", "x-holdfast-version": "7", "x-holdfast-reason": "pin"}
+        wanted = {"x-holdfast-model": "m", "x-holdfast-version": "7", "x-holdfast-reason": "experiment" if self.tokens else "pin"}
         stamps = {name: headers.get(name) for name in wanted}
         revision = headers.get("x-holdfast-revision") or ""
         if stamps != wanted or not revision.isdigit():
@@ -72,8 +83,9 @@ class Entry:
 
     def _verify_refusals(self):
         """That the policy is in force: nobody is served without a tenant, or as a tenant that is not there."""
+        bad_token = f"{self.tokens[0][:-8]}AAAAAAAA" if self.tokens else None
         for tenant in (None, "stranger"):
-            status, _, body = ask(self.port, tenant)
+            status, _, body = ask(self.port, tenant, bad_token if tenant else None)
             if not 400 <= status < 500:
                 raise Broken(f"holdfast: tenant {tenant} must be refused and got {status}: {body[:300]}")
 
@@ -87,10 +99,12 @@ class Entry:
 VERIFIED = 1 + len(TENANTS)
 
 
-def ask(port, tenant, timeout=5):
+def ask(port, tenant, token=None, timeout=5):
     """(status, headers, body as text) of one request on a connection of its own."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
     headers = {"content-type": "application/json", **({"x-tenant": tenant} if tenant else {})}
+    if token:
+        headers["authorization"] = f"Bearer {token}"
     try:
         connection.request("POST", PATH, request_body(), headers)
         response = connection.getresponse()
@@ -99,14 +113,14 @@ def ask(port, tenant, timeout=5):
         connection.close()
 
 
-def wait_until_ready(process, port, patience=30):
+def wait_until_ready(process, port, token=None, patience=30):
     """Until a request is answered with 200; returns the seconds that it took."""
     start = time.monotonic()
     last = "no answer"
     while time.monotonic() - start < patience:
         process.require_alive()
         try:
-            status, _, body = ask(port, TENANTS[0])
+            status, _, body = ask(port, TENANTS[0], token)
             last = f"{status}: {body[:300]}"
             if status == 200:
                 return time.monotonic() - start
@@ -140,17 +154,19 @@ def make_entry(name, folder, options):
         command = [str(Path(options.tools) / "bench-floor"), "127.0.0.1:19008", f"127.0.0.1:{REPLICAS[0]}"]
         return Entry(name, 19008, command, folder)
     if name in HOLDFASTS:
+        proofs = tokens.make(folder, TENANTS) if name == FULL_POLICY else []
         command = [options.holdfast, "serve", "--config", str(holdfast_configuration(folder, name))]
-        return Entry(name, 19020, command, folder, (HOLDFAST_ADMIN,), REPLICAS)
+        return Entry(name, 19020, command, folder, (HOLDFAST_ADMIN,), REPLICAS, proofs)
     raise Broken(f"there is no entry {name!r}; there are {', '.join(dict.fromkeys(DEFAULT_ORDER))}")
 
 
 def holdfast_configuration(folder, name="holdfast"):
     """The shared part, and a hundred tenants that pin the version."""
-    text = (CONFIGURATIONS / "holdfast.yaml").read_text().replace("@DIR@", str(folder))
+    file, plan = ("holdfast-full-policy.yaml", ", plan: wide") if name == FULL_POLICY else ("holdfast.yaml", "")
+    text = (CONFIGURATIONS / file).read_text().replace("@DIR@", str(folder))
     if name == "holdfast-main-job":
         text = f"audit: {{ enabled: false }}\nreceipts: {{ keep: 0 }}\n{text}"
-    text += "".join(f'  - {{ name: {tenant}, subset: 2, pins: {{ m: "7" }} }}\n' for tenant in TENANTS)
+    text += "".join(f'  - {{ name: {tenant}, subset: 2, pins: {{ m: "7" }}{plan} }}\n' for tenant in TENANTS)
     path = folder / "holdfast.yaml"
     path.write_text(text)
     return path

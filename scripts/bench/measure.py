@@ -60,7 +60,7 @@ class Bench:
         return self._check_records(entry, result)
 
     def _run_proxy(self, entry, proxy):
-        ready = wait_until_ready(proxy, entry.port)
+        ready = wait_until_ready(proxy, entry.port, entry.tokens[0] if entry.tokens else None)
         entry.verify()
         idle = proxy.rss_kib()
         warm = self._saturate(entry, proxy, WARM_UP_SECONDS)
@@ -86,7 +86,7 @@ class Bench:
     def _saturate(self, entry, proxy, seconds):
         command = ["wrk", "-t1", f"-c{CONNECTIONS_SATURATED}", f"-d{seconds}s", "--timeout", "10s", "-s", str(HERE / "wrk.lua")]
         before = proxy.cpu_us()
-        output = self._load([*command, f"http://127.0.0.1:{entry.port}"], seconds)
+        output = self._load([*command, f"http://127.0.0.1:{entry.port}"], seconds, entry)
         cpu = proxy.cpu_us() - before
         line = next((line for line in output.splitlines() if line.startswith("RESULT ")), None)
         if line is None:
@@ -109,13 +109,13 @@ class Bench:
         seconds = self.plan.fdur
         arguments = [f"127.0.0.1:{entry.port}", PATH, str(rate), str(seconds), str(CONNECTIONS_FIXED), str(self.folder / "body.json"), MARK]
         before = process.cpu_us()
-        run = json.loads(self._load([str(self.tools / "bench-openload"), *arguments], seconds))
+        run = json.loads(self._load([str(self.tools / "bench-openload"), *arguments], seconds, entry))
         cpu = process.cpu_us() - before
         require_good(entry, run)
         run["cpu_us"] = cpu / run["requests"]
         return run
 
-    def _load(self, command, seconds):
+    def _load(self, command, seconds, entry):
         """Runs a generator on its core and returns what it printed."""
         left = self.deadline.left()
         if left <= 0:
@@ -127,7 +127,7 @@ class Bench:
                 capture_output=True,
                 text=True,
                 timeout=min(left + seconds, seconds + 30),
-                env={**os.environ, "BENCH_BODY": str(self.folder / "body.json")},
+                env={**os.environ, "BENCH_BODY": str(self.folder / "body.json"), "BENCH_TOKENS": entry.tokens_file},
             )
         except subprocess.TimeoutExpired:
             raise Broken(f"{Path(command[0]).name} did not end in time") from None

@@ -25,7 +25,7 @@ for service in nginx haproxy; do
         systemctl mask --quiet "$service.service"
     fi
 done
-PATH=$PATH:/usr/sbin scripts/need-deb.sh nginx=nginx haproxy=haproxy wrk=wrk python3=python3 taskset=util-linux
+PATH=$PATH:/usr/sbin scripts/need-deb.sh nginx=nginx haproxy=haproxy wrk=wrk python3=python3 taskset=util-linux openssl=openssl
 
 if ! "$venv/bin/envoy" --version 2>/dev/null | grep -q "/$envoy_version/"; then
     python3 -c 'import venv, ensurepip' 2>/dev/null || scripts/need-deb.sh no-python-with-venv=python3-venv

@@ -22,6 +22,12 @@ def verdicts(results):
 
 
 class Ratios(unittest.TestCase):
+    def test_the_full_policy_has_a_bar_of_its_own(self):
+        results = [result("envoy-plain", (50,)), result("hyper-floor", (15,)), result("holdfast-full-policy", (20,))]
+        found = {(what, kind, verdict.passed) for (what, kind), verdict in verdicts(results).items()}
+        self.assertIn(("CPU per request of holdfast-full-policy, x E", "must", True), found)
+        self.assertIn(("CPU per request of holdfast-full-policy, x F", "aim", False), found)
+
     def test_an_entry_counts_by_its_median_and_envoy_by_the_mean_of_its_runs(self):
         results = [
             result("envoy-plain", (90, 50, 40)),
@@ -47,7 +53,7 @@ class Ratios(unittest.TestCase):
         results = [result("direct", p50=(40, 50, 900)), result("envoy-plain", p50=(250, 240, 100)), result("holdfast", p50=(200,))]
         report = Report(results)
         self.assertEqual(report.added("envoy-plain", 1000, "p50"), 190)
-        found = verdicts(results)["added p50 at 1,000/s, us, against envoy-plain", "must"]
+        found = verdicts(results)["added p50 at 1,000/s of holdfast, us, against envoy-plain", "must"]
         self.assertEqual((found.value, found.most, found.passed), (150, 190, True))
 
     def test_memory_is_in_decimal_megabytes_and_records_must_be_complete(self):

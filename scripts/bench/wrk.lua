@@ -1,4 +1,4 @@
--- Saturating load for wrk: POST the body in $BENCH_BODY, tenants t0 to t99 in turn. Prints one JSON object at the end.
+-- Saturating load for wrk: POST the body in $BENCH_BODY, tenants t0 to t99 in turn, with their tokens where $BENCH_TOKENS names a file. Prints one JSON object at the end.
 local path = "/v2/models/m/infer"
 local requests = {}
 local turn = 0
@@ -7,8 +7,11 @@ function init()
   local file = assert(io.open(os.getenv("BENCH_BODY"), "rb"))
   local body = file:read("*a")
   file:close()
+  local tokens = os.getenv("BENCH_TOKENS") or ""
+  local next_token = tokens ~= "" and assert(io.lines(tokens)) or nil
   for tenant = 0, 99 do
     local headers = { ["content-type"] = "application/json", ["x-tenant"] = "t" .. tenant }
+    if next_token then headers["authorization"] = "Bearer " .. assert(next_token()) end
     requests[tenant] = wrk.format("POST", path, headers, body)
   end
 end

@@ -5,6 +5,7 @@
 
 pub mod answer;
 pub mod framing;
+pub mod h2;
 pub mod json;
 pub mod oip;
 pub mod rename;

@@ -54,6 +54,18 @@ impl Checker<'_, '_> {
         self.faults.add_near(place, path, reason, near);
     }
 
+    /// The same where it is only doubtful.
+    pub(crate) fn warn_unknown<'n>(
+        &mut self,
+        path: &Path<'_>,
+        reason: String,
+        name: &str,
+        known: impl IntoIterator<Item = &'n str>,
+    ) {
+        let near = nearest(name, known, &mut self.hint_budget);
+        self.warnings.add_near(self.tree.place_of(path), path, reason, near);
+    }
+
     /// Reports names that are there before, to the letter, at the second place.
     pub(crate) fn check_unique_exactly<'n>(
         &mut self,
@@ -199,7 +211,9 @@ fn check_limits(checker: &mut Checker<'_, '_>, file: &File) {
 
 /// Limits of users that nobody's requests come under.
 fn check_users(checker: &mut Checker<'_, '_>, auth: Option<&Auth>, plans: &[Plan], tenants: &[Tenant]) {
-    if auth.is_none_or(|auth| auth.trusted_user_header.is_some() || !auth.jwt.is_empty() || auth.keys) {
+    if auth.is_none_or(|auth| {
+        auth.trusted_user_header.is_some() || !auth.jwt.is_empty() || auth.keys || !auth.certificates.is_empty()
+    }) {
         return;
     }
     let says = |limits: &PlanLimits| {

@@ -8,6 +8,7 @@ use holdfast_identity::{Algorithm, Pointer, Rules, TenantFrom};
 use holdfast_types::{PlanName, TenantId};
 use serde_json::{Value as Json, json};
 
+use crate::certificates::{self, CertificateForm, CertificateName};
 use crate::check::Checker;
 use crate::compound::{List, Optional, Parsed, Required};
 use crate::forms::File;
@@ -31,6 +32,8 @@ pub struct Auth {
     pub jwt: Vec<JwtIssuer>,
     /// Whether API keys of the table are taken.
     pub keys: bool,
+    /// Whose client certificates are.
+    pub certificates: Vec<CertificateName>,
     /// The scope of a token or API key whose bearer may override the version. None: nobody may.
     pub override_scope: Option<Box<str>>,
     /// How many verified tokens are remembered in all.
@@ -95,6 +98,8 @@ section! {
         keys: bool = false, Flag;
         /// The scope of administrators: a token or API key that has it may name any version of a model, in `x-holdfast-override`. Left out: nobody may.
         override_scope: Option<Box<str>> = None, Optional(TEXT);
+        /// Whose the certificates of clients are, by the names in them (`listen.data_tls.clients` says who signs them). A request with an `authorization` header is whose that says.
+        certificates: Vec<CertificateForm> = Vec::new(), List { item: form::<CertificateForm>(), least: 0 };
         /// How many verified tokens are remembered, in equal parts for the workers.
         cache: u32 = 10_000, Count { least: 16, most: 10_000_000 };
         /// The bound on tokens of one address that prove nobody. It is asked before a signature is checked; tokens that are remembered as good pass it.
@@ -181,7 +186,7 @@ const ALGORITHM: Choice<Algorithm> = Choice(&[
     ("EdDSA", Algorithm::EdDsa),
 ]);
 
-const TEXT: Parsed<Box<str>> =
+pub(crate) const TEXT: Parsed<Box<str>> =
     Parsed { want: "a text", parse: plain, show: |text| json!(text), pattern: "^[^\\s]{1,512}$" };
 
 fn plain(text: &str) -> Result<Box<str>, String> {
@@ -259,15 +264,16 @@ pub(crate) fn check(checker: &mut Checker<'_, '_>, file: &File) -> Option<Auth> 
         return None;
     };
     let has = |checker: &Checker<'_, '_>, name: &str| checker.tree.has(&path.field(name));
-    match (has(checker, "trusted_header"), !form.jwt.is_empty() || form.keys) {
+    match (has(checker, "trusted_header"), !form.jwt.is_empty() || form.keys || !form.certificates.is_empty()) {
         (true, true) => {
-            let why = "stands beside jwt or keys: whoever sends the header would be believed without a token; take one of the two away";
+            let why = "stands beside jwt, keys or certificates: whoever sends the header would be believed without a proof; take one of the two away";
             checker.fault(&path.field("trusted_header"), why);
         }
-        (false, false) => checker.fault(&path, "says nothing; write trusted_header, jwt or keys: true"),
+        (false, false) => checker.fault(&path, "says nothing; write trusted_header, jwt, keys: true or certificates"),
         _ => {}
     }
     check_header(checker, file, form, &path);
+    let certificates = certificates::check(checker, file, &form.certificates, &path);
     if !form.keys && file.tenants.iter().any(|tenant| !tenant.keys.is_empty()) {
         checker.warn(&path, "does not say keys: true, so the keys of tenants are not taken");
     }
@@ -288,6 +294,7 @@ pub(crate) fn check(checker: &mut Checker<'_, '_>, file: &File) -> Option<Auth> 
         allow_non_loopback: form.allow_non_loopback,
         jwt: issuers,
         keys: form.keys,
+        certificates,
         override_scope: form.override_scope.clone(),
         cache: form.cache,
         bad_tokens: form.bad_tokens.clone(),
@@ -363,7 +370,9 @@ fn check_plans(checker: &mut Checker<'_, '_>, file: &File, jwt: &JwtForm, path: 
     let known = |plan: &PlanName| file.plans.iter().any(|known| known.name.as_ref() == Some(plan));
     for (index, plan) in jwt.plans.iter().enumerate() {
         if let Some(plan) = plan.as_ref().filter(|plan| !file.plans.is_empty() && !known(plan)) {
-            checker.warn(&list.item(index), format!("there is no plan {:?} in this file", plan.as_str()));
+            let known = file.plans.iter().filter_map(|plan| plan.name.as_ref()).map(PlanName::as_str);
+            let reason = format!("there is no plan {:?} in this file", plan.as_str());
+            checker.warn_unknown(&list.item(index), reason, plan.as_str(), known);
         }
     }
 }

@@ -12,6 +12,7 @@
 //! decide whether pins fit into memory; that is a question for the placement of a whole fleet.
 
 mod api_keys;
+mod certificates;
 mod check;
 mod check_experiments;
 mod check_fleet;
@@ -52,6 +53,7 @@ mod units;
 use std::io;
 
 pub use api_keys::ApiKey;
+pub use certificates::CertificateName;
 pub use env::PREFIX as ENVIRONMENT_PREFIX;
 pub use experiment::{Arm, Experiment, Rule, Status};
 pub use fault::{Fault, Faults, MAX_LISTED};

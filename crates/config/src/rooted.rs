@@ -20,6 +20,7 @@ pub(crate) fn root(config: &mut Config, folder: &Path) {
 fn paths(config: &mut Config) -> impl Iterator<Item = &mut PathBuf> {
     let admin = &mut config.listen.admin;
     let admin_tls = admin.tls.as_mut().map(|tls| [&mut tls.certificates, &mut tls.key, &mut tls.clients]);
+    let data_tls = config.listen.data_tls.as_mut().map(|tls| [&mut tls.certificates, &mut tls.key, &mut tls.clients]);
     let admin = [&mut admin.token_file, &mut admin.tokens_file];
     let logs = [&mut config.audit.folder, &mut config.exposures.folder, &mut config.log.file];
     let receipts = config.receipts.disk.as_mut().map(|disk| &mut disk.folder);
@@ -40,7 +41,7 @@ fn paths(config: &mut Config) -> impl Iterator<Item = &mut PathBuf> {
         JwksSource::File(file) => Some(file),
         JwksSource::Url(_, authorities) => authorities.as_mut(),
     });
-    let optional = admin.into_iter().chain(admin_tls.into_iter().flatten()).chain(logs).chain(receipts);
+    let optional = admin.into_iter().chain(admin_tls.into_iter().chain(data_tls).flatten()).chain(logs).chain(receipts);
     let optional = optional.chain(store.into_iter().flatten()).chain(control.into_iter().flatten());
     let optional = optional.chain(gateway.into_iter().flatten());
     optional.filter_map(Option::as_mut).chain(jwt).chain([&mut config.state])

@@ -23,6 +23,8 @@ section! {
     pub struct Listen {
         /// The data port: HTTP/1.1, and cleartext HTTP/2 by prior knowledge, on the same port.
         data: SocketAddr = loopback(7400), ADDRESS;
+        /// TLS on the data port, and who signs the certificates of clients. Left out: cleartext. Read at the start; the files are read anew when they change.
+        data_tls: Option<DataTls> = None, Optional(form::<DataTls>());
         /// The admin port: an address, or a section with an address and a token file.
         admin: Admin = Admin::default(), AdminKind;
         /// Where other gateways of the fleet reach this one; of `holdfast gateway` only. Left out: they do not.
@@ -41,6 +43,20 @@ section! {
         tokens_file: Option<PathBuf> = None, Optional(PATH);
         /// TLS on the admin port. Left out: cleartext.
         tls: Option<AdminTls> = None, Optional(form::<AdminTls>());
+    }
+}
+
+section! {
+    /// TLS of the data port. The files are read anew when they change.
+    pub struct DataTls {
+        /// The certificate chain in PEM, the own certificate first.
+        certificates: Option<PathBuf> = None, Required(PATH);
+        /// Its private key in PEM.
+        key: Option<PathBuf> = None, Required(PATH);
+        /// Who signs the certificates of clients, in PEM. Whose they are is said in `auth.certificates`.
+        clients: Option<PathBuf> = None, Optional(PATH);
+        /// Whether a client without a certificate is refused at the handshake. If not, it is let in, to prove its tenant otherwise.
+        required: bool = false, Flag;
     }
 }
 

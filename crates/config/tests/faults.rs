@@ -204,7 +204,7 @@ golden! { listeners_and_identity:
     "trusted_header: x-tenant" => "trusted_header: Content-Length": [(4, 25, "auth.trusted_header", "has another meaning", "")];
     "trusted_header: x-tenant" => "trusted_header: \"x tenant\"": [(4, 25, "auth.trusted_header", "is not the name of a header", "")];
     "trusted_header: x-tenant" => "allow_non_loopback: yes": [
-        (4, 7, "auth", "says nothing; write trusted_header, jwt or keys", ""),
+        (4, 7, "auth", "says nothing; write trusted_header, jwt, keys: true or certificates", ""),
         (4, 29, "auth.allow_non_loopback", "expected true or false", ""),
     ];
     "input: { x: 1 }" => "input: ask.json": [(31, 55, "models[0].versions[1].golden[0].input", "\"ask.json\" cannot be read", "")];

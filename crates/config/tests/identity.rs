@@ -89,7 +89,7 @@ fn every_fault_has_its_place() {
     refused(
         "auth:\n",
         "auth:\n  trusted_header: x-tenant\n",
-        &[(2, 19, "auth.trusted_header", "stands beside jwt or keys")],
+        &[(2, 19, "auth.trusted_header", "stands beside jwt, keys or certificates")],
     );
     refused(
         "issuer: local",

@@ -4,7 +4,7 @@
 //! [`Route`] that comes back. The decision is a pure function of the snapshot and the [`Ask`]; it does not allocate once the route has been
 //! used before, and it knows nothing of replicas' health or of what they hold: that is the dispatcher's, after the decision.
 //!
-//! How a changed pin gets there, on many gateways and through crashes, is [`rollout`]. What a request is promised is checked by [`witness`].
+//! How a changed pin gets there, on many gateways and through crashes, is [`rollout`]. Which region clients are sent to is [`regions`]. What a request is promised is checked by [`witness`].
 //!
 //! Invariants: PIN-2 rests on `decide` being called once per submission, ROUTE-1 on a snapshot never changing.
 
@@ -15,6 +15,7 @@ mod decision;
 mod explain;
 mod input;
 mod paged;
+pub mod regions;
 pub mod rollout;
 mod route;
 mod snapshot;

@@ -14,6 +14,7 @@ use tokio::net::TcpStream;
 
 use holdfast_codec::framing::Violation;
 use holdfast_codec::oip;
+use holdfast_net::tls::Secured;
 use holdfast_net::{ConnState, ServeOptions};
 use holdfast_telemetry::GatewayMetrics;
 use holdfast_types::FailureKind;
@@ -26,6 +27,17 @@ use crate::stream::{self, Home};
 
 /// Serves a connection until it ends.
 pub async fn serve_connection(gateway: Arc<Gateway>, home: Arc<Home>, stream: TcpStream, peer: SocketAddr) {
+    // A handshake, if there is one, is a large future of few connections' beginning.
+    let (stream, known) = match gateway.data_entrance.certificates() {
+        None => (Secured::Plain(stream), None),
+        Some(_) => match Box::pin(gateway.data_entrance.enter(stream)).await {
+            Some(entered) => entered,
+            None => {
+                gateway.metrics.connections_refused.get(["tls"]).inc();
+                return;
+            }
+        },
+    };
     let options = serve_options(&gateway);
     let state = Arc::new(ConnState::default());
     let drain = gateway.drain.clone();
@@ -39,7 +51,8 @@ pub async fn serve_connection(gateway: Arc<Gateway>, home: Arc<Home>, stream: Tc
         if request.version() < http::Version::HTTP_11 {
             on.set_ends_by_close();
         }
-        let exchange = Exchange::begin(gateway.clone(), home.worker.request_id(), Some(client.clone()), on.begin());
+        let mut exchange = Exchange::begin(gateway.clone(), home.worker.request_id(), Some(client.clone()), on.begin());
+        exchange.peer.clone_from(&known);
         // What can be done at once is done before there is a future, so that the future, of which each connection has one, is small.
         let entered = flow::enter(Box::new(exchange), request);
         answer(entered, asked, home.clone(), on.clone())

@@ -12,6 +12,7 @@ use holdfast_config::{Stamp, Stamps};
 use holdfast_decide::{Cause, KeyFrom, Reason, Route};
 use holdfast_identity::Subject;
 use holdfast_net::RequestGuard;
+use holdfast_net::tls::Peer;
 use holdfast_telemetry::{AccessRecord, Clock, Endpoint, GaugeGuard, Outcome, Timing};
 use holdfast_types::{FailureKind, Mono, Revision};
 
@@ -70,6 +71,8 @@ pub struct Exchange {
     client: Option<Arc<str>>,
     /// Whom its token names, if it brought a good one.
     pub subject: Option<Arc<Subject>>,
+    /// Who its client is, if that has a certificate.
+    pub peer: Option<Arc<Peer>>,
     /// Which stamps its answer carries.
     pub stamps: Stamps,
     /// Present once resolved.
@@ -125,6 +128,7 @@ impl Exchange {
             method: "OTHER",
             client,
             subject: None,
+            peer: None,
             stamps: Stamps::NONE,
             resolution: None,
             replica: None,

@@ -48,7 +48,7 @@ pub const LIMIT: HeaderName = HeaderName::from_static("x-holdfast-limit");
 /// Marks a copy of a request: its answer goes to nobody.
 pub const SHADOW: HeaderName = HeaderName::from_static("x-holdfast-shadow");
 
-/// Fields of one hop, and those of the gateway. By text: the compiler makes a switch over lengths of it, and this is asked for every field.
+/// Fields of one hop, those of the gateway, and those by which a proxy tells of a client's certificate (RFC 9440, 2.4). By text: the compiler makes a switch over lengths of it, and this is asked for every field.
 fn is_hop_by_hop(name: &HeaderName) -> bool {
     let name = name.as_str();
     match name {
@@ -60,15 +60,19 @@ fn is_hop_by_hop(name: &HeaderName) -> bool {
         | "te"
         | "trailer"
         | "transfer-encoding"
-        | "upgrade" => true,
+        | "upgrade"
+        | "client-cert"
+        | "client_cert"
+        | "client-cert-chain"
+        | "client_cert_chain" => true,
         _ => name.starts_with('x') && letters(name).take(OWN.len()).eq(OWN.bytes()),
     }
 }
 
 /// What the gateway's own names begin with, as [`letters`].
 const OWN: &str = "xholdfast";
-/// What a server that trusts its front may take for the tenant, as [`letters`].
-const TENANTS: [&str; 2] = ["xtenant", "xtenantid"];
+/// What a server that trusts its front may take for the tenant, or for the client's certificate, as [`letters`].
+const TENANTS: [&str; 3] = ["xtenant", "xtenantid", "xforwardedclientcert"];
 
 /// Whether a field names a tenant to who reads it, or is the one that did.
 fn names_tenant(name: &HeaderName, trusted: Option<&HeaderName>) -> bool {
@@ -197,6 +201,10 @@ mod tests {
             ("xholdfast-tenant", "forged"),
             ("x_tenant", "forged"),
             ("x-tenant-id", "forged"),
+            ("x-forwarded-client-cert", "forged"),
+            ("x_forwarded_client_cert", "forged"),
+            ("client-cert", "forged"),
+            ("client-cert-chain", "forged"),
             ("x-tenants", "three"),
             ("x-own_field", "kept"),
             ("x-request-timeout-ms", "5"),

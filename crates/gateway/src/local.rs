@@ -8,6 +8,7 @@ use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 
 use holdfast_config::Frame;
+use holdfast_net::tls::Entrance;
 use holdfast_net::{DrainHandle, Tasks};
 use holdfast_plane::{ControlEnd, View};
 use holdfast_telemetry::{AccessLog, AuditLog, ExposureLog, GatewayMetrics};
@@ -56,6 +57,7 @@ impl Local {
             company: None,
             on_disk: None,
             submissions: None,
+            data_entrance: Entrance::default(),
             workers,
             control: tasks,
         };

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use holdfast_config::Frame;
+use holdfast_net::tls::Entrance;
 use holdfast_net::{DrainHandle, Tasks};
 use holdfast_plane::View;
 use holdfast_telemetry::{AccessLog, AuditLog, ExposureLog, GatewayMetrics};
@@ -33,6 +34,8 @@ pub(crate) struct Parts {
     pub(crate) on_disk: Option<Arc<Disk>>,
     /// Route tokens and the ledger, where they are asked for.
     pub(crate) submissions: Option<Arc<Submissions>>,
+    /// TLS on the data port, if there is any.
+    pub(crate) data_entrance: Entrance,
     /// One for each worker.
     pub(crate) workers: Vec<Tasks>,
     /// For everything that is not a request.
@@ -56,6 +59,7 @@ impl Parts {
             company,
             on_disk,
             submissions,
+            data_entrance,
             workers,
             control,
         } = self;
@@ -85,6 +89,7 @@ impl Parts {
             attempts,
             submissions,
             streams,
+            data_entrance,
         };
         Ok((Arc::new(gateway), drain_handle))
     }

@@ -58,6 +58,8 @@ pub struct Gateway {
     pub store: Option<StoreProbe>,
     /// Connections that addresses have opened.
     pub attempts: AddressAttempts,
+    /// TLS on the data port, if there is any.
+    pub data_entrance: Entrance,
     /// Route tokens and the ledger of submissions, where there are any.
     pub submissions: Option<Arc<Submissions>>,
     /// WebSockets.
@@ -84,6 +86,8 @@ pub struct Options {
     pub exposures: ExposureLog,
     /// Where receipts are kept on disk, if they are.
     pub receipts: Option<Arc<Disk>>,
+    /// TLS on the data port, if there is any.
+    pub data_entrance: Entrance,
     /// TLS on the admin port, if there is any.
     pub admin_entrance: Entrance,
     /// Whom the admin port lets in.
@@ -143,6 +147,7 @@ pub async fn serve(
         audit,
         exposures,
         receipts: on_disk,
+        data_entrance,
         admin_entrance: entrance,
         access_to_admin,
         also: resources,
@@ -174,6 +179,7 @@ pub async fn serve(
         company,
         on_disk,
         submissions,
+        data_entrance,
         workers: tasks,
         control: control.clone(),
     };

@@ -12,7 +12,7 @@ use holdfast_quota::limit::Allowance;
 
 use crate::limits::allowance;
 
-use crate::identity::{ApiKeys, Identity};
+use crate::identity::{ApiKeys, Certificates, Identity};
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -23,6 +23,8 @@ pub struct Settings {
     pub identity: Option<Arc<Identity>>,
     /// The table's API keys, if they prove a tenant too.
     pub keys: Option<Arc<ApiKeys>>,
+    /// Whose client certificates are, if they prove a tenant too.
+    pub certificates: Option<Arc<Certificates>>,
     /// The header that carries the proof of a tenant. No replica gets it.
     pub credential: Option<HeaderName>,
     /// The scope whose bearer may override the version, if there is one.
@@ -73,6 +75,7 @@ impl Settings {
                 .as_ref()
                 .and_then(|a| HeaderName::from_bytes(a.trusted_user_header.as_ref()?.as_bytes()).ok()),
             keys: ApiKeys::of(config),
+            certificates: Certificates::of(config),
             body: limits.body.0,
             buffer: size(limits.buffer),
             answer_head: size(limits.answer_head),

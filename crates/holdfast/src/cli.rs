@@ -14,7 +14,16 @@ pub use keys::*;
 pub use plan::*;
 pub use sim::*;
 
-const EXAMPLE: &str = "Example: holdfast check holdfast.yaml && holdfast serve holdfast.yaml";
+const EXAMPLE: &str = "\
+Example: holdfast check holdfast.yaml && holdfast serve holdfast.yaml
+
+Commands that ask a running process take --admin URL, behind their other words:
+  holdfast pin list --admin http://127.0.0.1:7401
+HOLDFAST_ADMIN=URL says the same for all of them; the default is http://127.0.0.1:7401.";
+
+/// Where `--admin` goes, below the help of a group of commands.
+const WHERE: &str = "\
+Each of them takes --admin URL behind its other words, or HOLDFAST_ADMIN=URL; the default is http://127.0.0.1:7401.";
 
 /// How the faults of a model server are given; all of them are in docs/drills.md.
 const FAULTS: &str = "\
@@ -68,12 +77,14 @@ pub enum Command {
     /// Say what was decided for one of the last requests: identity, version, subset, loads, waits, attempts, the time of each stage.
     Receipt(ReceiptArgs),
     /// Look at replicas.
+    #[command(after_help = WHERE)]
     Replica {
         /// What of them.
         #[command(subcommand)]
         what: ReplicaCommand,
     },
     /// Look at limits.
+    #[command(after_help = WHERE)]
     Limits {
         /// What of them.
         #[command(subcommand)]
@@ -82,24 +93,28 @@ pub enum Command {
     /// Make the pools, models and tenants of a file the desired ones: what it does not name goes. Shows first what is different.
     Apply(Box<ApplyArgs>),
     /// Look at the routing table, its history, and go back in it.
+    #[command(after_help = WHERE)]
     Table {
         /// What of it.
         #[command(subcommand)]
         what: TableCommand,
     },
     /// Look at pins, and change them.
+    #[command(after_help = WHERE)]
     Pin {
         /// What of them.
         #[command(subcommand)]
         what: PinCommand,
     },
     /// Look at experiments.
+    #[command(after_help = WHERE)]
     Experiment {
         /// What of them.
         #[command(subcommand)]
         what: ExperimentCommand,
     },
     /// Make, list and revoke API keys.
+    #[command(after_help = WHERE)]
     Key {
         /// What of them.
         #[command(subcommand)]
@@ -112,20 +127,22 @@ pub enum Command {
         what: AuditCommand,
     },
     /// Look at roll-outs, and steer them.
+    #[command(after_help = WHERE)]
     Rollout {
         /// What of them.
         #[command(subcommand)]
         what: RolloutCommand,
     },
     /// Look at gateways.
+    #[command(after_help = WHERE)]
     Node {
         /// What of them.
         #[command(subcommand)]
         what: NodeCommand,
     },
-    /// Write a backup of the table and its history: of a gateway that runs, or with --config of the state folder of one that does not.
+    /// Write a backup of the table and its history: of a process that runs, or with --config of the state folder or the PostgreSQL that a file names.
     Backup(BackupArgs),
-    /// Restore a backup into an empty state folder.
+    /// Restore a backup into an empty state folder, or into an empty PostgreSQL of control planes.
     Restore(RestoreArgs),
     /// Compute figures before anything runs: memory, rings, quorums, limits, shares.
     Plan {
@@ -178,7 +195,7 @@ impl ServeArgs {
 pub struct BackupArgs {
     /// The file to be written; it must not be there yet.
     pub file: PathBuf,
-    /// The configuration file, which names the state folder. Without it the running gateway is asked.
+    /// The configuration file, which names the state folder or, of a control plane of a fleet, PostgreSQL. Without it the running process is asked.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Which gateway.
@@ -191,7 +208,7 @@ pub struct BackupArgs {
 pub struct RestoreArgs {
     /// The backup.
     pub file: PathBuf,
-    /// The configuration file, which names the state folder. It is made if it is not there; it must hold no table yet.
+    /// The configuration file, which names the state folder or, of a control plane of a fleet, PostgreSQL. It must hold no table yet; a folder that is not there is made.
     #[arg(long, value_name = "FILE")]
     pub config: PathBuf,
 }

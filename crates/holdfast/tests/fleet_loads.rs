@@ -36,7 +36,8 @@ fn shape(config: &mut Value) {
 }
 
 async fn start(peers: bool) -> Roles {
-    let more = More { servers: SERVERS, versions: VERSIONS, flags: &["--memory", "100GiB"], control: shape, peers };
+    let flags = &["--memory", "100GiB"];
+    let more = More { servers: SERVERS, versions: VERSIONS, flags, control: shape, peers, ..More::default() };
     let fleet = Roles::start_of(Shape { controls: 2, gateways: 3, load: "2s" }, more).await;
     seated(&fleet, &[0, 1, 2]).await;
     fleet
@@ -229,7 +230,7 @@ fn one_at_a_time(config: &mut Value) {
 /// Only the owner of a server unloads from it, and not what another gateway uses (LOAD-2).
 #[tokio::test]
 async fn what_one_gateway_uses_is_not_evicted_by_another() {
-    let more = More { servers: 1, versions: VERSIONS, flags: &[], control: one_at_a_time, peers: true };
+    let more = More { servers: 1, versions: VERSIONS, control: one_at_a_time, ..More::default() };
     let fleet = Roles::start_of(Shape { controls: 1, gateways: 2, load: "100ms" }, more).await;
     seated(&fleet, &[0, 1]).await;
     let owns = fleet.gateways[0].ready().await["seat"]["owns"] == json!(["main/r1"]);

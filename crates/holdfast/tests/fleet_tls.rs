@@ -7,6 +7,7 @@ mod fleet_of;
 use fleet::PATIENCE;
 use fleet_of::{Roles, Shape};
 use holdfast_testkit::{Authority, eventually};
+use serde_json::json;
 
 #[tokio::test]
 async fn a_fleet_over_tls_does_what_a_fleet_does_and_takes_no_strangers() {
@@ -70,4 +71,29 @@ async fn certificates_are_renewed_while_all_runs_and_gateways_vote_by_them() {
         })
         .await;
     }
+}
+
+#[tokio::test]
+async fn the_stores_authority_is_replaced_while_a_control_plane_runs() {
+    let fleet = Roles::start_secure(Shape { controls: 1, gateways: 1, load: "50ms" }).await;
+    fleet.wait_pin("1").await;
+    let (next, control) = (Authority::new(), &fleet.controls[0]);
+    fleet.believe_also(&next);
+    eventually("the certificates to be read anew", PATIENCE, async || {
+        let output = control.proc.output();
+        output.contains("the certificates of the connection to the store were read anew").then_some(())
+    })
+    .await;
+
+    // The server shows a certificate that the control plane did not believe when it was started, and every connection has to be made again.
+    fleet.postgres.certify(&next.server(&["127.0.0.1"])).await;
+    fleet.postgres.end_connections();
+    eventually("a change to be taken", PATIENCE, async || {
+        let answer = control.put("/v1/pins/acme/screen", &json!({"version": "2"})).await;
+        (answer.status == 200).then_some(())
+    })
+    .await;
+    fleet.wait_pin("2").await;
+    let secure = "select count(*) > 0, bool_and(ssl) from pg_stat_ssl join pg_stat_activity using (pid) where application_name = 'holdfast'";
+    assert_eq!(fleet.postgres.sql(secure), "t|t", "a connection to the store in the clear");
 }

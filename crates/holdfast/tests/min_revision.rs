@@ -60,6 +60,10 @@ async fn who_is_refused_for_its_revision_is_stamped_counted_and_has_a_receipt() 
         let answer = fleet.gateway.data.post(INFER, fields, &probe()).await.expect(status);
         let id = answer.header("x-holdfast-request-id");
         assert_eq!(id.len(), 28, "{answer:?}");
+        // Nothing was resolved: there is nothing else to stamp.
+        for stamp in ["model", "version", "revision", "reason", "replica", "experiment"] {
+            assert_eq!(answer.header(&format!("x-holdfast-{stamp}")), "", "{stamp}: {answer:?}");
+        }
         let path = format!("/v1/receipts/{id}");
         let told = eventually("the receipt", PATIENCE, async || {
             let told = fleet.gateway.admin.get(&path, &[]).await;
@@ -70,7 +74,8 @@ async fn who_is_refused_for_its_revision_is_stamped_counted_and_has_a_receipt() 
         assert_eq!(told["asked"], json!({"tenant": "acme", "model": "screen", "version": null}), "{told:#}");
         assert_eq!(told["waits"].as_array().unwrap().len(), waits, "{told:#}");
         let (wait, own) = (told["wait_us"].as_u64().unwrap(), told["gateway_us"].as_u64().unwrap());
-        assert!(wait >= least && own < 200_000, "what was waited is no work of the gateway: {told:#}");
+        let total = told["total_us"].as_u64().unwrap();
+        assert!(wait >= least && own <= total - wait, "what was waited is no work of the gateway: {told:#}");
         let logged = format!("\"request_id\":\"{id}\"");
         let record = eventually("the access record", PATIENCE, async || {
             fleet.gateway.proc.output().lines().find(|line| line.contains(&logged)).map(str::to_owned)
@@ -82,10 +87,10 @@ async fn who_is_refused_for_its_revision_is_stamped_counted_and_has_a_receipt() 
     let insists = ("x-holdfast-min-revision", "999999");
     for (tenant, path, status) in [("", INFER, 401), ("acme", "/v2/models/screen/x", 404), ("a b", INFER, 401)] {
         let begun = std::time::Instant::now();
-        let fields = [("x-tenant", tenant), insists];
+        let fields = [("x-tenant", tenant), insists, ("x-request-timeout-ms", "55000")];
         let answer = fleet.gateway.data.post(path, &fields, &probe()).await.expect(status);
         assert_ne!(answer.header("x-holdfast-request-id"), "", "{answer:?}");
-        assert!(begun.elapsed().as_secs() < 3, "{path} was not waited for");
+        assert!(begun.elapsed().as_secs() < 30, "{path} was not waited for");
     }
     let fields = [("x-tenant", "acme"), insists, ("x-request-timeout-ms", "none")];
     let _ = fleet.gateway.data.post(INFER, &fields, &probe()).await.expect(400);

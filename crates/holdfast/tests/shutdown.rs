@@ -25,6 +25,12 @@ fn slow(after: Duration) -> impl Fn(&StubRequest) -> Option<Script> + Send + Syn
     move |request| Some(Script::json(200, &infer_answer(request, "screen", "1")).after(after))
 }
 
+/// A process that has nothing to wait for ends in this time even on a busy machine. Drains that are not to run out are ten times as long.
+const EXIT: Duration = Duration::from_secs(30);
+
+/// A little less than what a connection without a request is kept for after the signal.
+const GRACE: Duration = Duration::from_millis(1_900);
+
 async fn in_flight(rig: &Rig, wanted: usize) {
     eventually("the requests to be at the replica", Duration::from_secs(10), async || {
         (rig.stub.executions() >= wanted).then_some(())
@@ -35,8 +41,7 @@ async fn in_flight(rig: &Rig, wanted: usize) {
 #[tokio::test]
 async fn what_is_in_flight_finishes_and_the_process_ends_before_its_deadline() {
     let mut rig =
-        Rig::with(Differs { top: "timeouts: { drain: 20s }", ..Differs::default() }, slow(Duration::from_secs(2)))
-            .await;
+        Rig::with(Differs { top: "timeouts: { drain: 5m }", ..Differs::default() }, slow(Duration::from_secs(2))).await;
     let mut busy = Vec::new();
     for _ in 0..5 {
         let mut client = rig.raw().await;
@@ -60,8 +65,13 @@ async fn what_is_in_flight_finishes_and_the_process_ends_before_its_deadline() {
     })
     .await;
     idle.write(head("GET /readyz", "")).await;
-    let answer = idle.answer("GET").await.unwrap();
-    assert_eq!((answer.status, answer.header("connection")), (503, "close"));
+    match idle.answer("GET").await {
+        Ok(answer) => assert_eq!((answer.status, answer.header("connection")), (503, "close")),
+        // Only a test that was itself held up may find it closed: it is kept for two seconds.
+        Err(ended) => {
+            assert!(ended == RawError::Closed && told.elapsed() > GRACE, "{ended} after {:?}", told.elapsed())
+        }
+    }
     assert!(idle.rest().await.unwrap().is_empty());
     sending.write(rest).await;
     busy.push(sending);
@@ -70,9 +80,8 @@ async fn what_is_in_flight_finishes_and_the_process_ends_before_its_deadline() {
         assert_eq!((answer.status, answer.header("connection")), (200, "close"));
         assert!(client.rest().await.unwrap().is_empty());
     }
-    let status = rig.gateway.proc.wait_exit(Duration::from_secs(15)).await;
+    let status = rig.gateway.proc.wait_exit(EXIT).await;
     assert_eq!(status.code(), Some(0));
-    assert!(told.elapsed() < Duration::from_secs(15), "{:?}", told.elapsed());
     assert_eq!(rig.stub.executions(), 6);
 }
 
@@ -80,15 +89,20 @@ async fn what_is_in_flight_finishes_and_the_process_ends_before_its_deadline() {
 async fn busy_client(addr: std::net::SocketAddr, answered: Arc<AtomicU64>, failed: Arc<AtomicU64>) {
     loop {
         let Ok(mut client) = RawClient::try_connect(addr).await else { return };
+        let mut idle_since = Instant::now();
         loop {
             client.write(post("")).await;
+            let idle = idle_since.elapsed();
             match client.answer("POST").await {
                 Ok(answer) if answer.status == 200 => {
                     answered.fetch_add(1, Ordering::SeqCst);
                     if answer.header("connection") == "close" {
                         break;
                     }
+                    idle_since = Instant::now();
                 }
+                // Only a test that was itself held up may find it closed.
+                Err(RawError::Closed) if idle > GRACE => break,
                 other => {
                     eprintln!("failed: {other:?}");
                     failed.fetch_add(1, Ordering::SeqCst);
@@ -102,7 +116,7 @@ async fn busy_client(addr: std::net::SocketAddr, answered: Arc<AtomicU64>, faile
 #[tokio::test]
 async fn twenty_busy_clients_see_no_failure() {
     let mut rig =
-        Rig::with(Differs { top: "timeouts: { drain: 10s }", ..Differs::default() }, slow(Duration::from_millis(20)))
+        Rig::with(Differs { top: "timeouts: { drain: 5m }", ..Differs::default() }, slow(Duration::from_millis(20)))
             .await;
     let (answered, failed) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let mut clients = JoinSet::new();
@@ -114,21 +128,18 @@ async fn twenty_busy_clients_see_no_failure() {
     })
     .await;
     rig.gateway.proc.sigterm();
-    let told = Instant::now();
     while let Some(client) = clients.join_next().await {
         client.unwrap();
     }
-    let status = rig.gateway.proc.wait_exit(Duration::from_secs(9)).await;
+    let status = rig.gateway.proc.wait_exit(EXIT).await;
     assert_eq!((status.code(), failed.load(Ordering::SeqCst)), (Some(0), 0));
-    assert!(told.elapsed() < Duration::from_secs(9), "{:?}", told.elapsed());
     assert_eq!(rig.stub.executions() as u64, answered.load(Ordering::SeqCst), "answered as often as executed");
 }
 
 #[tokio::test]
 async fn http_2_connections_are_told_to_go_and_their_streams_finish() {
     let mut rig =
-        Rig::with(Differs { top: "timeouts: { drain: 20s }", ..Differs::default() }, slow(Duration::from_secs(2)))
-            .await;
+        Rig::with(Differs { top: "timeouts: { drain: 5m }", ..Differs::default() }, slow(Duration::from_secs(2))).await;
     let mut connections = Vec::new();
     for _ in 0..5 {
         let mut raw = RawH2::connect(rig.gateway.data.addr()).await;
@@ -141,7 +152,7 @@ async fn http_2_connections_are_told_to_go_and_their_streams_finish() {
     for mut raw in connections {
         assert_goes_in_order(&mut raw).await;
     }
-    let status = rig.gateway.proc.wait_exit(Duration::from_secs(15)).await;
+    let status = rig.gateway.proc.wait_exit(EXIT).await;
     assert_eq!(status.code(), Some(0));
     assert_eq!(rig.stub.executions(), 5, "a stream opened after the last GOAWAY is not processed");
 }
@@ -175,7 +186,7 @@ async fn assert_goes_in_order(raw: &mut RawH2) {
 #[tokio::test]
 async fn being_told_twice_ends_the_process_at_once() {
     let mut rig =
-        Rig::with(Differs { top: "timeouts: { drain: 60s }", ..Differs::default() }, |_| Some(Script::never())).await;
+        Rig::with(Differs { top: "timeouts: { drain: 10m }", ..Differs::default() }, |_| Some(Script::never())).await;
     let mut client = rig.raw().await;
     client.write(post("")).await;
     in_flight(&rig, 1).await;
@@ -186,10 +197,8 @@ async fn being_told_twice_ends_the_process_at_once() {
     .await;
     assert!(rig.gateway.proc.exited().is_none(), "the first signal waits for the request");
     rig.gateway.proc.sigterm();
-    let told = Instant::now();
-    let status = rig.gateway.proc.wait_exit(Duration::from_secs(10)).await;
+    let status = rig.gateway.proc.wait_exit(EXIT).await;
     assert_eq!(status.code(), Some(1));
-    assert!(told.elapsed() < Duration::from_secs(5), "{:?}", told.elapsed());
     assert_eq!(client.answer("POST").await.unwrap_err(), RawError::Closed);
 }
 
@@ -202,7 +211,7 @@ async fn a_request_that_outlives_the_drain_ends_with_it_and_the_exit_code_says_s
     in_flight(&rig, 1).await;
     rig.gateway.proc.sigterm();
     let told = Instant::now();
-    let status = rig.gateway.proc.wait_exit(Duration::from_secs(10)).await;
+    let status = rig.gateway.proc.wait_exit(EXIT).await;
     assert_eq!(status.code(), Some(1));
     assert!(told.elapsed() >= Duration::from_millis(1_900), "not before its time: {:?}", told.elapsed());
     assert_eq!(client.answer("POST").await.unwrap_err(), RawError::Closed);
@@ -212,8 +221,7 @@ async fn a_request_that_outlives_the_drain_ends_with_it_and_the_exit_code_says_s
 
 #[tokio::test]
 async fn clients_that_do_nothing_do_not_hold_the_process_up() {
-    let mut rig =
-        Rig::with(Differs { top: "timeouts: { drain: 12s, head: 2s }", ..Differs::default() }, |_| None).await;
+    let mut rig = Rig::with(Differs { top: "timeouts: { drain: 5m, head: 2s }", ..Differs::default() }, |_| None).await;
     let mut held = Vec::new();
     for n in 0..30 {
         let mut client = rig.raw().await;
@@ -229,7 +237,7 @@ async fn clients_that_do_nothing_do_not_hold_the_process_up() {
     }
     let mut h2 = RawH2::connect(rig.gateway.data.addr()).await;
     rig.gateway.proc.sigterm();
-    let status = rig.gateway.proc.wait_exit(Duration::from_secs(11)).await;
+    let status = rig.gateway.proc.wait_exit(EXIT).await;
     assert_eq!(status.code(), Some(0));
     for mut client in held {
         assert!(client.rest().await.unwrap().is_empty());
@@ -240,8 +248,7 @@ async fn clients_that_do_nothing_do_not_hold_the_process_up() {
 #[tokio::test]
 async fn a_new_request_during_the_drain_is_answered_or_refused_but_never_left_waiting() {
     let mut rig =
-        Rig::with(Differs { top: "timeouts: { drain: 10s }", ..Differs::default() }, slow(Duration::from_secs(2)))
-            .await;
+        Rig::with(Differs { top: "timeouts: { drain: 5m }", ..Differs::default() }, slow(Duration::from_secs(2))).await;
     let mut first = rig.raw().await;
     first.write(post("")).await;
     in_flight(&rig, 1).await;
@@ -260,7 +267,7 @@ async fn a_new_request_during_the_drain_is_answered_or_refused_but_never_left_wa
     }
     assert!(refused, "new connections are refused while old requests finish");
     assert_eq!(first.answer("POST").await.unwrap().status, 200);
-    assert_eq!(rig.gateway.proc.wait_exit(Duration::from_secs(10)).await.code(), Some(0));
+    assert_eq!(rig.gateway.proc.wait_exit(EXIT).await.code(), Some(0));
 }
 
 /// A file of host aliases that is a pipe: whoever looks up a name that has no dot waits until something is written into it.
@@ -272,7 +279,7 @@ async fn a_name_service_that_hangs_does_not_hold_the_process_up() {
     let dir = TempDir::new();
     let pipe = dir.join("aliases");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-    let config = fixture::config("http://hangs:9", &Differs::default());
+    let config = fixture::config("http://hangs:9", &Differs { top: "timeouts: { drain: 5m }", ..Differs::default() });
     let env = [("HOSTALIASES", pipe.to_str().unwrap())];
     let mut gateway = Holdfast::start_with(std::path::Path::new(env!("CARGO_BIN_EXE_holdfast")), &config, &env).await;
     // Opened once the gateway has opened it; held, so that the gateway reads from it and finds nothing.
@@ -294,9 +301,7 @@ async fn a_name_service_that_hangs_does_not_hold_the_process_up() {
     })
     .await;
     gateway.proc.sigterm();
-    let told = Instant::now();
-    let status = gateway.proc.wait_exit(Duration::from_secs(30)).await;
+    let status = gateway.proc.wait_exit(EXIT).await;
     assert_eq!(status.code(), Some(0));
-    assert!(told.elapsed() < Duration::from_secs(5), "{:?}", told.elapsed());
     drop(writer);
 }

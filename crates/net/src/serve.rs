@@ -1,9 +1,10 @@
 //! One client connection from its first byte to its end: HTTP/1.1 or HTTP/2 by what the client sends, deadlines for each phase, drain.
 
 use std::convert::Infallible;
-use std::pin::{Pin, pin};
+use std::io;
+use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -13,16 +14,18 @@ use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::Service;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
-use tokio::net::TcpStream;
+use tokio::io::AsyncReadExt;
 use tokio::time::Instant;
 
 use holdfast_codec::framing::{HeadLimits, Monitor, Phase};
+use holdfast_codec::h2::Frames;
 
 use crate::conn::ConnState;
 use crate::drain::Drain;
 use crate::guard::{Guarded, Refusal};
 use crate::keep::keep;
+use crate::tap::{Tap, Tapped};
+use crate::tls::Secured;
 use crate::watched::Watched;
 
 /// Bounds and times of a listener's connections.
@@ -59,7 +62,7 @@ const H2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// # Cancel safety
 /// Dropping the future closes the connection and drops the requests in flight on it.
 pub async fn serve<S, B>(
-    mut stream: TcpStream,
+    mut stream: Secured,
     options: Arc<ServeOptions>,
     drain: Drain,
     state: Arc<ConnState>,
@@ -81,7 +84,7 @@ pub async fn serve<S, B>(
 /// Reads until it is clear which protocol this is. None if the client left first, or took too long.
 ///
 /// The first byte begins a head, of whatever protocol, and the time for a head runs from there on.
-async fn sniff(stream: &mut TcpStream, options: &ServeOptions, state: &ConnState) -> Option<(BytesMut, bool)> {
+async fn sniff(stream: &mut Secured, options: &ServeOptions, state: &ConnState) -> Option<(BytesMut, bool)> {
     let mut first = BytesMut::with_capacity(1024);
     let silent = Instant::now() + options.idle.min(options.head);
     loop {
@@ -103,7 +106,7 @@ async fn sniff(stream: &mut TcpStream, options: &ServeOptions, state: &ConnState
 }
 
 async fn serve_h1<S, B>(
-    stream: TcpStream,
+    stream: Secured,
     first: BytesMut,
     options: Arc<ServeOptions>,
     drain: Drain,
@@ -131,7 +134,7 @@ async fn serve_h1<S, B>(
 }
 
 async fn serve_h2<S, B>(
-    stream: TcpStream,
+    stream: Secured,
     first: BytesMut,
     options: Arc<ServeOptions>,
     drain: Drain,
@@ -153,59 +156,28 @@ async fn serve_h2<S, B>(
     if options.upgrades {
         builder.enable_connect_protocol();
     }
-    let io = TokioIo::new(Prefixed { first, stream, state: state.clone() });
+    let mut frames = Frames::default();
+    frames.feed(first.get(H2_PREFACE.len()..).unwrap_or_default());
+    state.set_owing(frames.is_owing());
+    let io = TokioIo::new(Tapped::after(first, stream, Watch { state: state.clone(), frames }));
     let conn = pin!(builder.serve_connection(io, service));
     keep(conn, |conn| conn.graceful_shutdown(), &options, drain, &state, false).await;
 }
 
-/// A stream some of whose bytes have been read already.
-struct Prefixed {
-    first: BytesMut,
-    stream: TcpStream,
+/// Follows what an HTTP/2 client sends after the preface, and whether it takes what it is sent.
+struct Watch {
     state: Arc<ConnState>,
+    frames: Frames,
 }
 
-impl AsyncRead for Prefixed {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut tokio::io::ReadBuf<'_>,
-    ) -> Poll<std::io::Result<()>> {
-        if self.first.is_empty() {
-            return Pin::new(&mut self.stream).poll_read(cx, buf);
-        }
-        let give = self.first.len().min(buf.remaining());
-        buf.put_slice(&self.first.split_to(give));
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for Prefixed {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<std::io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
-        self.state.note_write(&written);
-        written
+impl Tap for Watch {
+    fn read(&mut self, fresh: &[u8]) -> io::Result<()> {
+        self.frames.feed(fresh);
+        self.state.set_owing(self.frames.is_owing());
+        Ok(())
     }
 
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[std::io::IoSlice<'_>],
-    ) -> Poll<std::io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
-        self.state.note_write(&written);
-        written
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+    fn wrote(&mut self, written: &Poll<io::Result<usize>>) {
+        self.state.note_write(written);
     }
 }

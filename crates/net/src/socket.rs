@@ -13,6 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 use crate::guard::Guarded;
+use crate::tls::Secured;
 
 /// See the module.
 pub struct Socket {
@@ -22,7 +23,7 @@ pub struct Socket {
 }
 
 enum Io {
-    Tcp(TcpStream),
+    Tcp(Secured),
     Stream(Box<TokioIo<Upgraded>>),
 }
 
@@ -44,13 +45,13 @@ impl Socket {
     /// A connection that was opened from here.
     #[must_use]
     pub const fn of_tcp(stream: TcpStream, first: Bytes) -> Self {
-        Self { first, io: Io::Tcp(stream) }
+        Self { first, io: Io::Tcp(Secured::Plain(stream)) }
     }
 
-    /// Waits until there may be something to read, without a buffer to read into. Only TCP can be asked that.
+    /// Waits until there may be something to read, without a buffer to read into. Only TCP in the clear can be asked that.
     pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &self.io {
-            Io::Tcp(stream) if self.first.is_empty() => stream.poll_read_ready(cx),
+            Io::Tcp(Secured::Plain(stream)) if self.first.is_empty() => stream.poll_read_ready(cx),
             _ => Poll::Ready(Ok(())),
         }
     }

@@ -11,13 +11,25 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio_rustls::TlsStream;
+
+use crate::tls::Secured;
+
+/// A client's connection.
+enum Socket {
+    /// Shared with `watch` only, so that it is this one's own again once that is dropped.
+    Plain(Arc<TcpStream>),
+    /// Its end behind unread bytes is seen by reading alone.
+    Tls(Box<TlsStream<TcpStream>>),
+    /// It has been handed over.
+    Gone,
+}
 
 type Watch = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// See the module.
 pub(crate) struct Watched {
-    /// Shared with `watch` only, so that it is this one's own again once that is dropped.
-    stream: Arc<TcpStream>,
+    stream: Socket,
     watch: Option<Watch>,
     /// The last read found nothing: the reader is woken by whatever comes, an end too.
     reading: bool,
@@ -26,8 +38,12 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    pub(crate) fn new(stream: TcpStream) -> Self {
-        Self { stream: Arc::new(stream), watch: None, reading: false, ended: false }
+    pub(crate) fn new(stream: Secured) -> Self {
+        let stream = match stream {
+            Secured::Plain(stream) => Socket::Plain(Arc::new(stream)),
+            Secured::Tls(stream) => Socket::Tls(stream),
+        };
+        Self { stream, watch: None, reading: false, ended: false }
     }
 
     /// Whether the client has ended its side, or the connection is broken, while nobody reads. If not, the task is woken to ask again when that
@@ -37,7 +53,7 @@ impl Watched {
         if self.ended || self.reading {
             return self.ended;
         }
-        let stream = &self.stream;
+        let Socket::Plain(stream) = &self.stream else { return false };
         let watch = self.watch.get_or_insert_with(|| Box::pin(ended(stream.clone())));
         if watch.as_mut().poll(cx).is_ready() {
             self.ended = true;
@@ -55,18 +71,33 @@ impl Watched {
     /// Has the connection end in a reset when it is dropped.
     pub(crate) fn reset(&self) {
         // Without success it ends as connections do.
-        let _ = self.stream.set_zero_linger();
+        let _ = match &self.stream {
+            Socket::Plain(stream) => stream.set_zero_linger(),
+            Socket::Tls(stream) => stream.get_ref().0.set_zero_linger(),
+            Socket::Gone => Ok(()),
+        };
     }
 
-    /// The socket, of which this one is to be dropped.
-    pub(crate) fn shared(&self) -> Arc<TcpStream> {
-        self.stream.clone()
-    }
-
-    fn socket(&mut self) -> io::Result<Pin<&mut TcpStream>> {
+    /// The connection alone; from then on there is none here. None: it is in use.
+    pub(crate) fn take(&mut self) -> Option<Secured> {
         self.watch = None;
-        let stream = Arc::get_mut(&mut self.stream).map(Pin::new);
-        stream.ok_or_else(|| io::Error::other("the socket is in use"))
+        match std::mem::replace(&mut self.stream, Socket::Gone) {
+            Socket::Plain(stream) => Arc::into_inner(stream).map(Secured::Plain),
+            Socket::Tls(stream) => Some(Secured::Tls(stream)),
+            Socket::Gone => None,
+        }
+    }
+
+    fn socket(&mut self) -> io::Result<Either<'_>> {
+        self.watch = None;
+        match &mut self.stream {
+            Socket::Plain(stream) => {
+                let stream = Arc::get_mut(stream).map(Pin::new);
+                stream.map(Either::Plain).ok_or_else(|| io::Error::other("the socket is in use"))
+            }
+            Socket::Tls(stream) => Ok(Either::Tls(Pin::new(&mut **stream))),
+            Socket::Gone => Err(io::ErrorKind::NotConnected.into()),
+        }
     }
 }
 
@@ -87,9 +118,18 @@ async fn ended(_stream: Arc<TcpStream>) {
     std::future::pending::<()>().await;
 }
 
+/// The connection, to be read from or written to.
+enum Either<'s> {
+    Plain(Pin<&'s mut TcpStream>),
+    Tls(Pin<&'s mut TlsStream<TcpStream>>),
+}
+
 impl AsyncRead for Watched {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let read = self.socket()?.poll_read(cx, buf);
+        let read = match self.socket()? {
+            Either::Plain(stream) => stream.poll_read(cx, buf),
+            Either::Tls(stream) => stream.poll_read(cx, buf),
+        };
         (self.reading, self.ended) = (read.is_pending(), false);
         read
     }
@@ -97,7 +137,10 @@ impl AsyncRead for Watched {
 
 impl AsyncWrite for Watched {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.socket()?.poll_write(cx, buf)
+        match self.socket()? {
+            Either::Plain(stream) => stream.poll_write(cx, buf),
+            Either::Tls(stream) => stream.poll_write(cx, buf),
+        }
     }
 
     fn poll_write_vectored(
@@ -105,20 +148,33 @@ impl AsyncWrite for Watched {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.socket()?.poll_write_vectored(cx, bufs)
+        match self.socket()? {
+            Either::Plain(stream) => stream.poll_write_vectored(cx, bufs),
+            Either::Tls(stream) => stream.poll_write_vectored(cx, bufs),
+        }
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        match &self.stream {
+            Socket::Plain(stream) => stream.is_write_vectored(),
+            Socket::Tls(stream) => stream.is_write_vectored(),
+            Socket::Gone => false,
+        }
     }
 
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // A socket keeps nothing back.
-        Poll::Ready(Ok(()))
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.stream {
+            // A socket keeps nothing back.
+            Socket::Plain(_) | Socket::Gone => Poll::Ready(Ok(())),
+            Socket::Tls(stream) => Pin::new(stream).poll_flush(cx),
+        }
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.socket()?.poll_shutdown(cx)
+        match self.socket()? {
+            Either::Plain(stream) => stream.poll_shutdown(cx),
+            Either::Tls(stream) => stream.poll_shutdown(cx),
+        }
     }
 }
 
@@ -136,7 +192,7 @@ mod tests {
     async fn pair() -> (TcpStream, Watched) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        (client, Watched::new(listener.accept().await.unwrap().0))
+        (client, Watched::new(Secured::Plain(listener.accept().await.unwrap().0)))
     }
 
     async fn gone(watched: &mut Watched) -> bool {

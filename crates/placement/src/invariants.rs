@@ -2,6 +2,18 @@
 //!
 //! A [`Witness`] sees what the driver sees, events and effects, and keeps its own books from them. So it does not repeat the machine's own
 //! accounting but checks it. Feed it every event before `apply` and every batch of effects after it.
+//!
+//! # LOAD-1 of one of several gateways
+//!
+//! Two things it leaves to [`crate::seats::promises`], which looks at what servers are doing:
+//!
+//! - *The bound of the fleet.* What others load it sees with its polls, late and in part, so a sum of what it has seen proves nothing: two polls may show
+//!   loads of which the first had ended when the second began. It holds the gateway to its part; that all parts and what former owners have left
+//!   are within the bound is looked at over all servers whenever a load begins.
+//! - *A load on a replica that is down, once its call was answered or its time is over.* Nothing more is heard of it, and for the fleet it is not waited
+//!   for (or a server that hangs would keep all others from loading); on its own server it counts. Over all servers such a load is left
+//!   out exactly as long: while the gateway that asked for it does not count it ([`Witness::counts`]), or, if that process is gone, while somebody
+//!   who may start loads does not reach the server. The bound of the server is looked at with every load, heard of or not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -123,6 +135,12 @@ impl Witness {
     /// Requests that have no answer yet.
     pub fn waiting(&self) -> impl Iterator<Item = WaiterId> {
         self.waiters.keys().copied()
+    }
+
+    /// Whether a load that this machine has asked for takes something of its part: whoever adds up what a fleet loads counts it for as long.
+    #[must_use]
+    pub fn counts(&self, now: Mono, op: Op) -> bool {
+        self.loads.iter().any(|load| load.op == Some(op) && self.is_heard_of(now, load))
     }
 
     /// Takes an event in, before the machine does.

@@ -181,6 +181,8 @@ pub struct Status {
     pub shadowed: Vec<Shadowed>,
     /// Names under which replicas may still hold versions that no table names any more: pool, name upstream, and what it was.
     pub retired: BTreeMap<(PoolName, String), (ModelName, Version)>,
+    /// It has stopped in order: it answers nobody any more, and says no more.
+    pub left: bool,
 }
 
 impl Status {
@@ -197,6 +199,7 @@ impl Status {
             replicas: Vec::new(),
             shadowed: Vec::new(),
             retired: BTreeMap::new(),
+            left: false,
         }
     }
 }

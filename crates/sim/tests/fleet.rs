@@ -118,6 +118,7 @@ fn each_mistake_is_seen() {
         (Mistake::TrustsAnswers, "PIN-1"),
         (Mistake::TrustsLoads, "PIN-1"),
         (Mistake::IgnoresSeats, "LOAD-1"),
+        (Mistake::TakesAll, "LOAD-1"),
         (Mistake::BreaksItsWord, "LOAD-2"),
     ] {
         let seen = seen(mistake);

@@ -328,6 +328,14 @@ pub(crate) fn empty(state: &State) -> bool {
     bare == State::default()
 }
 
+/// Reads a backup to its end and says whether a store would take it. Blocks while it reads.
+///
+/// # Errors
+/// It cannot be read, is cut or damaged, or of a newer format.
+pub fn check(file: &Path) -> Result<Summary> {
+    verify(file).map(|verified| verified.summary)
+}
+
 /// Reads a backup to its end and checks that its parts agree with one another.
 pub(crate) fn verify(file: &Path) -> Result<Verified> {
     let mut reader = Reader::open(file)?;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use holdfast_store::{Commit, Error, Postgres, PostgresOptions, PostgresTls, Space, Store};
-use holdfast_testkit::{Authority, PostgresServer, Signed};
+use holdfast_testkit::{Authority, PostgresServer, Signed, eventually};
 
 mod support;
 
@@ -83,4 +83,73 @@ async fn a_server_without_tls_an_expired_one_and_one_that_asks_who_we_are() {
         assert!(!told.is_empty() && !told.contains("PRIVATE KEY"), "{told}");
     }
     assert!(Postgres::open(options(&server, NAME, believing(&ours, Some(&good)))).await.is_ok());
+}
+
+/// Whether a change can be made.
+async fn changes(store: &Postgres, name: &str) -> Result<(), Error> {
+    let head = store.head().await?.desired.0;
+    let put = vec![put(desired(name), "1")];
+    store.commit(Commit { change: Some(change(head, put)), ..Commit::default() }).await.map(|_| ())
+}
+
+/// Connections are made again within this time, with the pauses between tries.
+const AGAIN: Duration = Duration::from_secs(60);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_authority_and_a_certificate_are_replaced_while_the_store_is_in_use() {
+    let (old, next) = (Authority::new(), Authority::new());
+    let server = PostgresServer::start_with_tls(&old.server(&[NAME]), None).await;
+    let tls = believing(&old, None).unwrap();
+    let store = Postgres::open(options(&server, NAME, Some(tls.clone()))).await.unwrap();
+    assert!(changes(&store, "a/m").await.is_ok());
+
+    // The server shows a certificate of another authority. Connections that are there stay; a new one is refused, for it is not believed yet.
+    server.certify(&next.server(&[NAME])).await;
+    assert!(changes(&store, "b/m").await.is_ok(), "an open connection stays as it was made");
+    server.end_connections();
+    eventually("the new authority to be refused", AGAIN, async || {
+        let told = changes(&store, "c/m").await.err()?.to_string();
+        told.contains("UnknownIssuer").then_some(())
+    })
+    .await;
+
+    // What replaces it holds for the store that is open, since all clones are one.
+    let both = format!("{}{}", old.pem(), next.pem());
+    tls.replace(&PostgresTls::new(both.as_bytes(), None).unwrap());
+    eventually("the store to be reached again", AGAIN, async || changes(&store, "c/m").await.ok()).await;
+    let leader = store.lead().await.unwrap().expect("nobody else leads");
+    assert!(leader.check().await.is_ok());
+
+    // The old authority is taken out, and believed no more.
+    tls.replace(&believing(&next, None).unwrap());
+    server.certify(&old.server(&[NAME])).await;
+    server.end_connections();
+    eventually("the old authority to be refused", AGAIN, async || {
+        let told = changes(&store, "d/m").await.err()?.to_string();
+        told.contains("UnknownIssuer").then_some(())
+    })
+    .await;
+    server.certify(&next.server(&[NAME])).await;
+    eventually("the store to be reached again", AGAIN, async || changes(&store, "d/m").await.ok()).await;
+    assert_eq!(all(&store, Space::Desired, None, 10).await.len(), 4, "nothing was written twice or by half");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_own_certificate_is_replaced_while_the_store_is_in_use() {
+    let (ours, clients, strangers) = (Authority::new(), Authority::new(), Authority::new());
+    let server = PostgresServer::start_with_tls(&ours.server(&[NAME]), Some(&clients)).await;
+    let good = clients.client("holdfast", &[]);
+    let tls = believing(&ours, Some(&good)).unwrap();
+    let store = Postgres::open(options(&server, NAME, Some(tls.clone()))).await.unwrap();
+    assert!(changes(&store, "a/m").await.is_ok());
+    tls.replace(&believing(&ours, Some(&strangers.client("holdfast", &[]))).unwrap());
+    assert!(changes(&store, "b/m").await.is_ok(), "an open connection stays as it was made");
+
+    // Whoever comes by another way cannot end connections here: the server is started anew.
+    drop(store);
+    let told = refused(options(&server, NAME, Some(tls.clone()))).await;
+    assert!(!told.is_empty() && !told.contains("PRIVATE KEY"), "{told}");
+    tls.replace(&believing(&ours, Some(&clients.client("holdfast", &[]))).unwrap());
+    let store = Postgres::open(options(&server, NAME, Some(tls))).await.unwrap();
+    assert_eq!(all(&store, Space::Desired, None, 10).await.len(), 2);
 }

@@ -15,6 +15,7 @@
 
 pub mod certificates;
 pub mod cut;
+pub mod deaf;
 pub mod holdfast;
 pub mod http;
 pub mod jwks;
@@ -34,6 +35,7 @@ pub mod wait;
 
 pub use certificates::{Authority, Signed};
 pub use cut::Cut;
+pub use deaf::Deaf;
 pub use holdfast::Holdfast;
 pub use jwks::{Jwks, Signer};
 pub use metrics::Metrics;

@@ -6,7 +6,7 @@
 use crate::certificates::{Authority, Signed};
 use crate::proc::{Proc, free_port};
 use crate::temp::TempDir;
-use crate::wait::try_eventually;
+use crate::wait::{eventually, try_eventually};
 use rustix::process::{Pid, Signal, kill_process};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -17,6 +17,8 @@ use std::time::Duration;
 const START: Duration = Duration::from_secs(60);
 const USER: &str = "holdfast";
 const OWNER: &str = "postgres";
+/// What it says when it is told to read its files anew.
+const RELOADED: &str = "reloading configuration files";
 
 /// A running PostgreSQL server.
 #[derive(Debug)]
@@ -85,6 +87,29 @@ impl PostgresServer {
         let settings = settings(dir.path());
         let proc = launch(&bin, &dir, port, &settings).await;
         Self { proc, port, bin, dir, settings }
+    }
+
+    /// Shows another certificate to whoever comes from now on. For a server that speaks TLS.
+    ///
+    /// # Panics
+    /// When it does not take it.
+    pub async fn certify(&self, server: &Signed) {
+        // Over the files that are there, so that owner and mode stay.
+        let _ = server.files(self.dir.path(), "server");
+        // It says so before it reads them, and takes no connection in between.
+        let before = self.proc.output().matches(RELOADED).count();
+        self.proc.sighup();
+        let told = async || (self.proc.output().matches(RELOADED).count() > before).then_some(());
+        eventually("PostgreSQL to read its files anew", START, told).await;
+    }
+
+    /// Ends every connection of clients that is open.
+    ///
+    /// # Panics
+    /// When SQL fails.
+    pub fn end_connections(&self) {
+        let others = "pid <> pg_backend_pid() and backend_type = 'client backend'";
+        let _ = self.sql(&format!("select pg_terminate_backend(pid) from pg_stat_activity where {others}"));
     }
 
     /// Where it listens, with user and password.

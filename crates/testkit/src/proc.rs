@@ -208,6 +208,19 @@ pub fn free_port() -> u16 {
     panic!("no free port in {PORTS:?}");
 }
 
+/// Listens on a free loopback port. Another process may take a port between the question and the bind: then the next one is tried.
+///
+/// # Panics
+/// When no socket can be bound.
+pub(crate) async fn listen() -> tokio::net::TcpListener {
+    for _ in 0..50 {
+        if let Ok(listener) = tokio::net::TcpListener::bind(("127.0.0.1", free_port())).await {
+            return listener;
+        }
+    }
+    panic!("no loopback port stays free until it is bound");
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -188,6 +188,12 @@ impl RawClient {
         self.pending.is_empty() && matches!(tokio::time::timeout(timeout, self.fill()).await, Ok(Ok(false)))
     }
 
+    /// Whether bytes have been read that no answer has taken yet.
+    #[must_use]
+    pub fn has_more(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
     async fn exactly(&mut self, length: usize) -> Result<Vec<u8>, RawError> {
         if length > MAX_BODY {
             return Err(RawError::Malformed(format!("content-length {length}")));

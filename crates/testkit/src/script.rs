@@ -9,6 +9,8 @@ pub enum Step {
     Send(Vec<u8>),
     /// Wait.
     Pause(Duration),
+    /// Wait until the count is at least this.
+    Until(u64, tokio::sync::watch::Receiver<u64>),
     /// End the connection in order.
     Close,
     /// End the connection with a reset.
@@ -76,6 +78,13 @@ impl Script {
     #[must_use]
     pub fn after(mut self, delay: Duration) -> Self {
         self.0.insert(0, Step::Pause(delay));
+        self
+    }
+
+    /// Waits before everything else until the count has reached `least`: for tests of what happens side by side.
+    #[must_use]
+    pub fn once_at_least(mut self, least: u64, count: tokio::sync::watch::Receiver<u64>) -> Self {
+        self.0.insert(0, Step::Until(least, count));
         self
     }
 

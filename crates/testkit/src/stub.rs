@@ -90,7 +90,7 @@ impl Stub {
         options: StubOptions,
         handler: impl Fn(&StubRequest) -> Script + Send + Sync + 'static,
     ) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", crate::free_port())).await.expect("a free loopback port");
+        let listener = crate::proc::listen().await;
         let addr = listener.local_addr().expect("a bound address");
         let shared = Arc::new(Shared {
             handler: Box::new(handler),
@@ -221,6 +221,8 @@ async fn play(stream: &mut TcpStream, script: Script) -> bool {
                 }
             }
             Step::Pause(delay) => tokio::time::sleep(delay).await,
+            // A counter that is gone will never get there: then the answer is given, and the test sees that it came early.
+            Step::Until(least, mut count) => drop(count.wait_for(|count| *count >= least).await),
             Step::Close => return false,
             Step::Reset => {
                 let _ = stream.set_zero_linger();

@@ -33,8 +33,8 @@ pub enum SavedError {
     #[error("cannot {what} {}: {error}", path.display())]
     Io { what: &'static str, path: PathBuf, error: io::Error },
     /// Another gateway has the folder.
-    #[error("{} belongs to another gateway that runs", .0.display())]
-    Locked(PathBuf),
+    #[error("{} belongs to another gateway that runs", folder.display())]
+    Locked { folder: PathBuf, lock: PathBuf },
     /// Something else is under the name.
     #[error("{} is not a saved table", .0.display())]
     Foreign(PathBuf),
@@ -65,7 +65,7 @@ impl Folder {
         let lock = lock.map_err(io_error("open", &lock_path))?;
         match lock.try_lock() {
             Ok(()) => Ok(Self { path: path.to_owned(), _lock: lock }),
-            Err(TryLockError::WouldBlock) => Err(SavedError::Locked(path.to_owned())),
+            Err(TryLockError::WouldBlock) => Err(SavedError::Locked { folder: path.to_owned(), lock: lock_path }),
             Err(TryLockError::Error(error)) => Err(io_error("lock", &lock_path)(error)),
         }
     }

@@ -11,7 +11,7 @@ use super::change::Wish;
 use super::problem::Problem;
 use super::request::{Members, tags};
 use super::{Answer, Api, Input, answer, render};
-use crate::desk::{DeskError, GonePin, RevertTarget, What};
+use crate::desk::{DeskError, GonePin, Move, RevertTarget, What};
 
 /// What a text declares, and which of its sections do not route.
 struct Read {
@@ -57,6 +57,7 @@ impl Api {
             return Err(gone(&target));
         }
         let reason = reason.unwrap_or_else(|| format!("back to revision {}", target.to));
+        let moves = target.moves();
         let wish = Wish { what: What::Edits(target.edits), reason, options, dry_run };
         // What the target was worked out from must be what is changed.
         let seen = base.unwrap_or(target.base);
@@ -64,6 +65,8 @@ impl Api {
         let mut told = render::done(&done);
         if let Some(told) = told.as_object_mut() {
             told.insert("to".to_owned(), target.to.0.into());
+            told.insert("moves".to_owned(), moves.iter().take(LISTED).map(moved).collect());
+            told.insert("moves_total".to_owned(), moves.len().into());
             told.insert("skipped".to_owned(), listed(&target.gone));
             told.insert("skipped_total".to_owned(), target.gone.len().into());
         }
@@ -74,6 +77,11 @@ impl Api {
 /// Pins that are listed one by one, and those that are named in words.
 const LISTED: usize = 1_000;
 const NAMED: usize = 100;
+
+/// What a pin does by a revert: what is in force moves, or only what is desired.
+fn moved(pin: &Move) -> Json {
+    json!({ "pin": &*pin.pin, "in_force": pin.in_force, "desired": pin.desired, "to": pin.to })
+}
 
 fn listed(gone: &[GonePin]) -> Json {
     let pin = |gone: &GonePin| json!({ "pin": &*gone.pin, "version": gone.version, "reason": gone.why });

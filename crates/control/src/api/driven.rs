@@ -10,7 +10,7 @@ use holdfast_placement::seats::Seating;
 use holdfast_store::Error as StoreError;
 
 use super::fleet::{Fleet, FleetError, Later, NodeView, RolloutView};
-use crate::rollouts::{CommandError, Rollouts, Sessions, Shown};
+use crate::rollouts::{CommandError, Rollouts, Sessions, Shown, Standing};
 use crate::seats::Seats;
 
 /// The fleet of one control plane.
@@ -72,7 +72,7 @@ impl Fleet for Driven {
     }
 
     fn command(&self, id: RolloutId, command: Command, author: &str) -> Later<'_, ()> {
-        tracing::info!(rollout = id.0, ?command, author, "a roll-out is told something");
+        tracing::info!(rollout = id.0, command = command.as_str(), author, "a roll-out is told something");
         let author = author.to_owned();
         Box::pin(async move {
             self.rollouts.command(id.0, command, &author).await.map_err(|error| match error {
@@ -95,6 +95,10 @@ impl Fleet for Driven {
             silent_ms: u64::try_from(node.silent.as_millis()).unwrap_or(u64::MAX),
         };
         nodes.into_values().map(view).collect()
+    }
+
+    fn follows(&self) -> bool {
+        *self.rollouts.standing().borrow() == Standing::Follows
     }
 
     fn seating(&self) -> Option<(Seating, Option<u64>)> {

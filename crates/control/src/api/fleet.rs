@@ -66,6 +66,11 @@ pub trait Fleet: Send + Sync {
     /// The gateways that are known, in order of their names.
     fn nodes(&self) -> Vec<NodeView>;
 
+    /// Whether another control plane leads, which then is the one that gateways speak to.
+    fn follows(&self) -> bool {
+        false
+    }
+
     /// Who of the gateways starts loads, and the number of the seating that is to come. None: that is nobody's question here.
     fn seating(&self) -> Option<(Seating, Option<u64>)> {
         None

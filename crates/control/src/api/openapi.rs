@@ -264,6 +264,7 @@ fn refusals(route: &Route) -> impl Iterator<Item = (&'static str, bool)> {
         ("413", body),
         ("415", body),
         ("422", changes),
+        ("429", route.op == Op::Events),
         ("500", true),
         ("503", true),
         ("504", changes),

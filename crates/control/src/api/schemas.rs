@@ -345,7 +345,19 @@ fn gone() -> Json {
 }
 
 fn reverted() -> Json {
-    let own = object(&[("to", revision()), ("skipped", gone()), ("skipped_total", number())]);
+    let moved = object(&[
+        ("pin", text()),
+        ("in_force", or_null(text())),
+        ("desired", or_null(text())),
+        ("to", or_null(text())),
+    ]);
+    let own = object(&[
+        ("to", revision()),
+        ("moves", list(moved)),
+        ("moves_total", number()),
+        ("skipped", gone()),
+        ("skipped_total", number()),
+    ]);
     json!({ "allOf": [named("Done"), own] })
 }
 

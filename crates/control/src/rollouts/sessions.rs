@@ -87,8 +87,8 @@ struct Inner {
     view: View,
     sessions: BTreeMap<GatewayName, Session>,
     roster: Roster,
-    /// Gateways of the roster without a link: their grant, and when they were last known of.
-    strangers: BTreeMap<GatewayName, (u64, Mono)>,
+    /// Gateways of the roster without a link: their grant, and when they were last known of. None: they have stopped in order, and nobody waits for them.
+    strangers: BTreeMap<GatewayName, (u64, Option<Mono>)>,
     /// How many of them were waited for when it was last looked.
     waited: usize,
 }
@@ -142,6 +142,10 @@ impl Sessions {
                     me.closed(&name);
                     return;
                 }
+                if status.borrow().left {
+                    me.left(&name);
+                    return;
+                }
                 me.heard(&name);
                 me.bump();
             }
@@ -162,6 +166,24 @@ impl Sessions {
         let gone = inner.sessions.get(name).filter(|s| s.link == Link::Local && s.end.status.has_changed().is_err());
         let gone = gone.is_some().then(|| inner.sessions.remove(name));
         drop(inner);
+        drop(gone);
+        self.bump();
+    }
+
+    /// A gateway has stopped in order: it answers nobody any more, so nothing waits for its lease to end.
+    fn left(&self, name: &GatewayName) {
+        let mut inner = self.inner.lock();
+        // A link that came since has another word.
+        let gone = inner.sessions.get(name).is_some_and(|session| session.end.status.borrow().left);
+        let gone = gone.then(|| inner.sessions.remove(name)).flatten();
+        if gone.is_some() {
+            let grant = inner.roster.gateways.get(name).map_or(0, |lease| lease.grant);
+            inner.strangers.insert(name.clone(), (grant, None));
+        }
+        drop(inner);
+        if gone.is_some() {
+            tracing::info!(gateway = %name, "a gateway has stopped in order; nothing waits for it");
+        }
         drop(gone);
         self.bump();
     }
@@ -312,7 +334,7 @@ impl Sessions {
             // Its lease is over: it is known of, and not waited for.
             let grant = inner.roster.gateways.get(&name).map_or(0, |lease| lease.grant);
             let heard = inner.sessions.remove(&name).map_or(now, |session| session.heard);
-            inner.strangers.insert(name, (grant, heard));
+            inner.strangers.insert(name, (grant, Some(heard)));
             news = true;
         }
         let waited = inner.waited_for(now).count();
@@ -336,15 +358,15 @@ impl Inner {
         strangers.retain(|name, (grant, _)| roster.gateways.get(name).is_some_and(|lease| lease.grant == *grant));
         let unknown = roster.gateways.iter().filter(|(name, l)| l.lease_ms.is_some() && !sessions.contains_key(*name));
         for (name, lease) in unknown {
-            strangers.entry(name.clone()).or_insert((lease.grant, now));
+            strangers.entry(name.clone()).or_insert((lease.grant, Some(now)));
         }
     }
 
     /// Strangers whose lease is not over.
     fn waited_for(&self, now: Mono) -> impl Iterator<Item = &GatewayName> {
-        let running = move |(name, (_, since)): &(&GatewayName, &(u64, Mono))| {
+        let running = move |(name, (_, since)): &(&GatewayName, &(u64, Option<Mono>))| {
             let lease = self.roster.gateways.get(*name).and_then(|lease| lease.lease_ms);
-            lease.is_some_and(|ms| now.since(*since) <= Duration::from_millis(ms))
+            lease.zip(*since).is_some_and(|(ms, since)| now.since(since) <= Duration::from_millis(ms))
         };
         self.strangers.iter().filter(running).map(|(name, _)| name)
     }

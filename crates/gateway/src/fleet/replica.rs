@@ -11,7 +11,6 @@ use http::HeaderValue;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::loading::Loads;
 use holdfast_config as config;
 use holdfast_net::{Bound, Connector, Fetch, ReplicaPool, Target, Tasks};
 use holdfast_placement::choose::{Candidate, FULL_SHARE};
@@ -19,6 +18,8 @@ use holdfast_placement::health::{Health, HealthConfig, HealthEvent, Transition};
 use holdfast_placement::residency::{ReplicaIx, ServerIx};
 use holdfast_types::{ModelName, Mono, PoolName, ReplicaName, Version, Weight};
 
+use super::echo::Echo;
+use super::loading::Loads;
 use crate::upstream_body::UpstreamBody;
 
 /// The most names of strangers that are told.
@@ -46,6 +47,10 @@ pub struct Replica {
     pub probe: Fetch,
     /// Asks for a poll at once.
     pub refresh: Notify,
+    /// Whether its answers give the ids of requests back.
+    pub echo: Echo,
+    /// For sockets that are passed through.
+    connector: Arc<Connector>,
     workers: Box<[Arc<ReplicaPool<UpstreamBody>>]>,
     /// The connections for requests, of all workers.
     bound: Arc<Bound>,
@@ -104,8 +109,10 @@ impl Replica {
             probe: Fetch::new(control_connector.clone(), &authority, control.clone()).kept(),
             fetch: Fetch::new(control_connector, &authority, control.clone()),
             refresh: Notify::new(),
+            echo: Echo::default(),
             workers: workers.iter().map(|tasks| ReplicaPool::new(connector.clone(), &bound, tasks.clone())).collect(),
             bound,
+            connector: connector.clone(),
             copy_connections: ReplicaPool::new(
                 Arc::new(Connector::new(target())),
                 &Bound::new(COPIES),

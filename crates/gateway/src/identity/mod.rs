@@ -3,6 +3,7 @@
 //! On the request path there is no network: a token is looked for in the worker's own cache, and one that is not there is checked with keys that are
 //! here already. What needs the issuer is done beside the path (`issuer`): a token whose key is not known may wait for that once, within its budget.
 
+mod certificates;
 mod fetch;
 mod issuer;
 mod keys;
@@ -24,6 +25,7 @@ use holdfast_types::{Failure, FailureKind, Mono};
 
 use keys::BadKey;
 
+pub use certificates::Certificates;
 pub use fetch::check_key_file;
 pub use issuer::Issuer;
 pub use keys::ApiKeys;

@@ -8,6 +8,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
+use holdfast_codec::answer::{AnswerId, Compared};
 use holdfast_telemetry::Hash;
 use holdfast_types::{Failure, FailureKind};
 
@@ -76,6 +77,14 @@ impl Payload {
         match self {
             Self::Whole(_) => false,
             Self::Stream(_, fault) => fault.owes(),
+        }
+    }
+
+    /// What an answer's `id` is to this request. Of a body that streams through nothing is kept to compare it with.
+    pub fn compare(&self, id: &AnswerId) -> Compared {
+        match self {
+            Self::Whole(bytes) => id.compare(bytes),
+            Self::Stream(..) => Compared::Unknown,
         }
     }
 

@@ -20,6 +20,7 @@ use holdfast_codec::oip::ModelOp;
 use holdfast_codec::ws::accept_key;
 use holdfast_config::{Stream, StreamRoute};
 use holdfast_identity::Subject;
+use holdfast_net::tls::Peer;
 use holdfast_net::{ConnState, Socket, Tasks};
 use holdfast_telemetry::Clock;
 use holdfast_types::{Failure, FailureKind};
@@ -65,7 +66,9 @@ pub struct Opening {
 pub struct Credentials {
     /// The fields of the handshake that matter: the credential, the user.
     pub fields: HeaderMap,
-    /// Who that was at the last look, if a token said it.
+    /// The certificate of the connection's client.
+    pub peer: Option<Arc<Peer>>,
+    /// Who that was at the last look, if a token or a certificate said it.
     pub subject: Option<Arc<Subject>>,
 }
 
@@ -242,7 +245,7 @@ async fn prove(exchange: &mut Exchange, fields: &HeaderMap, settings: &Settings)
     };
     exchange.subject.clone_from(&subject);
     let names = [settings.credential.as_ref(), settings.trusted_user_header.as_ref()];
-    Ok(Credentials { fields: kept(fields, names), subject })
+    Ok(Credentials { fields: kept(fields, names), peer: exchange.peer.clone(), subject })
 }
 
 /// The fields that are kept for as long as the socket lives.

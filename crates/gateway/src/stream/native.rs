@@ -98,7 +98,7 @@ impl Side {
     /// # Errors
     /// `unauthenticated`, `identity_stale`.
     pub fn prove(&mut self, now: Mono, settings: &Settings) -> Result<(), Failure> {
-        match identify::again(&self.credentials.fields, settings, now) {
+        match identify::again(&self.credentials.fields, settings, self.credentials.peer.as_deref(), now) {
             Ok(subject) => {
                 self.credentials.subject = subject;
                 Ok(())

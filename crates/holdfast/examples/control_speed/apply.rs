@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use holdfast_model_server::{Layout, write_sample_repository};
 use holdfast_testkit::http::Client;
-use holdfast_testkit::{ModelServer, PostgresServer, Proc, TempDir, eventually, free_port};
+use holdfast_testkit::{Deaf, ModelServer, PostgresServer, Proc, TempDir, eventually, free_port};
 use http::Method;
 use serde_json::{Value, json};
 
@@ -148,8 +148,10 @@ async fn in_a_fleet(urls: &[String], tenants: usize) {
     let mut control = start("control", config);
     control.ready().await;
     let mut gateways = Vec::new();
+    let way = Deaf::to(links).await;
     for number in 0..GATEWAYS {
-        let section = json!({"name": format!("g{number}"), "control": [format!("http://127.0.0.1:{links}")]});
+        let url = format!("http://127.0.0.1:{}", way.port());
+        let section = json!({"name": format!("g{number}"), "control": [url], "poll": "1s"});
         let mut gateway = start("gateway", json!({"gateway": section, "workers": 1}));
         gateway.ready().await;
         gateways.push(gateway);
@@ -159,6 +161,31 @@ async fn in_a_fleet(urls: &[String], tenants: usize) {
     }
     let all: Vec<&Member> = gateways.iter().collect();
     applied(&format!("PostgreSQL and {GATEWAYS} gateways"), &control, &all, &desired(urls, tenants, "2"), "2").await;
+    told("one change, answered to in force at 3 gateways", &control, &all, 50).await;
+    way.deafen();
+    told("the same while nothing can be pushed, with `gateway.poll: 1s`", &control, &all, 10).await;
+}
+
+/// Changes of one tenant that are in force at once, one after the other: how long after the answer every gateway has each of them in force.
+async fn told(what: &str, control: &Member, gateways: &[&Member], count: usize) {
+    let mut took = Vec::new();
+    for number in 0..count {
+        let unavailable = if number % 2 == 0 { "shed" } else { "wait" };
+        let spec = json!({"spec": {"subset": 2, "unavailable": unavailable}});
+        let done = control.admin.put("/v1/tenants/t0", &[], &spec).await.expect(200).json();
+        let (begin, revision) = (Instant::now(), done["revision"].as_u64().unwrap());
+        for gateway in gateways {
+            eventually("the revision in force", LONG, async || {
+                let table = gateway.get("/v1/table?limit=1").await?;
+                (table["revision"].as_u64()? >= revision).then_some(())
+            })
+            .await;
+        }
+        took.push(begin.elapsed());
+    }
+    took.sort_unstable();
+    line(&format!("{what}: median of {count}"), took[count / 2]);
+    line(&format!("{what}: the most"), took[count - 1]);
 }
 
 /// Waits until both servers hold version 1, so that only what changes is measured.

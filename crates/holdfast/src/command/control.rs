@@ -46,7 +46,7 @@ async fn drive(path: PathBuf, read: Read, door: Arc<Door>) -> Result<(), Failure
     let board = Board::new();
     let (for_gateways, address) = (control.address(), admin.address());
     // A control plane has no list of alarms: the log and the metric tell.
-    tasks.spawn(roles::renew(&entrance, board.registry(), |_, _| {}));
+    tasks.spawn(roles::renew(roles::ADMIN, &entrance, board.registry(), |_, _| {}));
     let scheme = if entrance.certificates().is_some() { "https" } else { "http" };
     tasks.spawn(listen(admin, entrance, board.clone(), access(&door), tasks.clone()));
     tasks.spawn(reread(path, board.clone(), hangup));

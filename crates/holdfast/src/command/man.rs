@@ -11,7 +11,8 @@ use crate::output;
 
 /// Prints the page of the whole, or writes one for each command.
 pub fn run(dir: Option<&Path>) -> Result<(), Failure> {
-    let command = Cli::command();
+    // Its page is a section of each other page.
+    let command = Cli::command().disable_help_subcommand(true);
     let Some(dir) = dir else {
         let mut page = Vec::new();
         let made = clap_mangen::Man::new(command).render(&mut page);

@@ -3,6 +3,7 @@
 mod apply;
 mod audit;
 mod backup;
+mod begun;
 mod change;
 mod check;
 mod control;

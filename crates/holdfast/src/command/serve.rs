@@ -93,13 +93,15 @@ async fn drive(path: PathBuf, watch: Watch, read: Read, parts: Parts) -> Result<
     let _too_long = hear(SignalKind::from_raw(SIGXFSZ))?;
     let frame = read.frame.clone();
     let role = read.split.loaded.config.role();
-    let (planes, control) = roles::open(read).await?;
+    let (planes, control) = Box::pin(roles::open(read)).await?;
     let Parts { config, metrics, access, audit, exposures, receipts, door } = parts;
     let entrance = entrance(&config)?;
+    let data = roles::data_entrance(&config).map_err(|e| Failure::wrong(format!("listen.data_tls: {e}")))?;
+    let data_scheme = if data.certificates().is_some() { "https" } else { "http" };
     let scheme = if entrance.certificates().is_some() { "https" } else { "http" };
     let ready = move |data, admin| {
         tracing::info!(%data, %admin, "listening");
-        output::say(&format!("holdfast is listening on http://{data}, admin on {scheme}://{admin}"));
+        output::say(&format!("holdfast is listening on {data_scheme}://{data}, admin on {scheme}://{admin}"));
     };
     planes.register(metrics.registry());
     let state = config.state.clone();
@@ -113,6 +115,7 @@ async fn drive(path: PathBuf, watch: Watch, read: Read, parts: Parts) -> Result<
         audit,
         exposures,
         receipts,
+        data_entrance: data.clone(),
         admin_entrance: entrance.clone(),
         access_to_admin: roles::access(&door),
         also: planes.also(&door, &state),
@@ -127,9 +130,11 @@ async fn drive(path: PathBuf, watch: Watch, read: Read, parts: Parts) -> Result<
         let _ = at_end.send(planes.run(&gateway, tasks));
         let reload = Reload { path, watch, role, desk, keeper, gateway: gateway.clone() };
         tasks.spawn(reload.run(hangup));
-        let alarms = gateway.clone();
-        let alarm = move |kind, why| alarms.driver.alarms.say(kind, why);
-        tasks.spawn(roles::renew(&entrance, gateway.metrics.registry(), alarm));
+        for (port, entrance) in [(roles::ADMIN, &entrance), (roles::DATA, &data)] {
+            let alarms = gateway.clone();
+            let alarm = move |kind, why| alarms.driver.alarms.say(kind, why);
+            tasks.spawn(roles::renew(port, entrance, gateway.metrics.registry(), alarm));
+        }
         tasks.spawn(reopen_log(gateway, reopen));
     });
     tokio::select! {

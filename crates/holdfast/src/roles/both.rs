@@ -15,13 +15,15 @@ use holdfast_decide::rollout::Options;
 use holdfast_gateway::StoreProbe;
 use holdfast_net::Tasks;
 use holdfast_plane::{ControlEnd, Orders, View, pair};
-use holdfast_store::{Embedded, EmbeddedOptions, Store};
+use holdfast_store::{Embedded, EmbeddedOptions, ErrorKind, Store};
 use holdfast_telemetry::{Clock, Registry};
 use holdfast_types::GatewayName;
 use serde_json::json;
 
+use super::differs::{NOT_TAKEN, declared, differs};
 use crate::command::Failure;
 use crate::config_file::Read;
+use crate::lock_holder;
 
 /// The control plane of one process.
 pub struct Both {
@@ -62,9 +64,10 @@ pub async fn over(store: Arc<dyn Store>, read: &Read) -> Result<Both, DeskError>
     let store = Watched::over(store, pulse.clone());
     let settings = DeskSettings { owner: config.truth, ..DeskSettings::default() };
     let (split, frame) = (read.split.clone(), read.frame.clone());
+    let declared = declared(&split);
     let desk = Desk::open(store.clone(), frame.clone(), settings).await?;
     let adopted = desk.adopt_file(split, frame, Clock::wall_millis(), Default::default(), None).await;
-    tell(config.truth, &adopted?);
+    tell(config.truth, &adopted?, differs(&desk.truth().desired, &declared));
     let sessions = Sessions::new(store.clone(), now.clone());
     sessions.publish(first(&desk));
     let settings = Settings { options: options(&config.rollouts), ..Settings::default() };
@@ -155,6 +158,9 @@ pub async fn store(folder: &Path) -> Result<Arc<dyn Store>, Failure> {
     let file = store_file(folder);
     match Embedded::open(&file, EmbeddedOptions::default()).await {
         Ok(store) => Ok(Arc::new(store)),
+        Err(error) if error.kind() == ErrorKind::InUse => {
+            Err(Failure::failed(format!("{error}{}", lock_holder::told(&file))))
+        }
         Err(error) => Err(Failure::failed(format!("{}: {error}", file.display()))),
     }
 }
@@ -168,7 +174,7 @@ pub async fn stored(folder: &Path) -> Result<Arc<dyn Store>, Failure> {
     store(folder).await
 }
 
-fn tell(truth: Truth, adopted: &Adopted) {
+fn tell(truth: Truth, adopted: &Adopted, differs: Option<String>) {
     match adopted {
         Adopted::Seeded(done) => {
             tracing::info!(changes = done.changes.len(), "the empty store is seeded from the file");
@@ -178,6 +184,9 @@ fn tell(truth: Truth, adopted: &Adopted) {
         }
         Adopted::SettingsOnly if truth == Truth::Store => {
             tracing::info!("pools, models and tenants are those of the store; of the file only settings are looked at");
+            if let Some(differs) = differs {
+                tracing::warn!(differs, "{NOT_TAKEN}");
+            }
         }
         Adopted::Taken(_) | Adopted::SettingsOnly => {}
     }

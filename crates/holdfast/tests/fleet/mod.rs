@@ -12,8 +12,8 @@ use holdfast_testkit::http::Answer;
 use holdfast_testkit::{Holdfast, ModelServer, TempDir, eventually};
 use serde_json::{Value, json};
 
-/// Long enough for a busy machine, short enough for a person.
-pub const PATIENCE: Duration = Duration::from_secs(15);
+/// Long enough for a busy machine that is several times slower than a desk; what holds is seen at once.
+pub const PATIENCE: Duration = Duration::from_secs(60);
 /// The one model of most tests.
 pub const INFER: &str = "/v2/models/screen/infer";
 
@@ -37,6 +37,14 @@ pub fn copy_model(repository: &TempDir, from: &str, to: &str) {
     std::fs::create_dir(&to_dir).expect("a new folder");
     let text = std::fs::read_to_string(from_dir.join("model.json")).expect("a model");
     std::fs::write(to_dir.join("model.json"), text.replace(from, to)).expect("the copy can be written");
+}
+
+/// Has a version take this long to load, whatever the server's flags say.
+pub fn load_takes(repository: &TempDir, version: &str, time: &str) {
+    let file = repository.path().join(format!("screen-{version}")).join("model.json");
+    let mut model: Value = serde_json::from_slice(&std::fs::read(&file).expect("a model")).expect("JSON");
+    model["load_time"] = json!(time);
+    std::fs::write(file, model.to_string()).expect("the model can be written");
 }
 
 /// A model server over a repository.
@@ -258,6 +266,25 @@ pub async fn judgements(versions: usize) -> BTreeMap<String, Value> {
 pub fn executions(stats: &Value) -> u64 {
     let all = stats["executions"].as_array().expect("executions");
     all.iter().filter_map(|e| e["count"].as_u64()).sum()
+}
+
+/// The receipt of an answer: it is there a moment after the answer's last byte.
+pub async fn receipt(gateway: &Holdfast, answer: &Answer) -> Value {
+    let path = format!("/v1/receipts/{}", answer.header("x-holdfast-request-id"));
+    eventually("the receipt", PATIENCE, async || {
+        let told = gateway.admin.get(&path, &[]).await;
+        (told.status == 200).then(|| told.json())
+    })
+    .await
+}
+
+/// The answer came without a wait for anything but a connection; where it asked for a holder, it was told at once that there is none. Who waits
+/// for a holder gets one, or has all of the default budget of 30 s, far more than a question takes.
+pub async fn assert_not_kept_waiting(gateway: &Holdfast, answer: &Answer) {
+    let told = receipt(gateway, answer).await;
+    let waits = told["waits"].as_array().expect("waits");
+    let at_once = |wait: &Value| wait["ended"] != "ready" && wait["took_us"].as_u64().is_some_and(|us| us < 10_000_000);
+    assert!(waits.iter().all(|wait| wait["for"] == "connection" || at_once(wait)), "{told:#}");
 }
 
 /// Whether an answer is a refusal of this kind that tells when to come back.

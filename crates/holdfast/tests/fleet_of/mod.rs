@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +13,9 @@ use holdfast_model_server::Layout;
 use holdfast_plane::Edit;
 use holdfast_store::{Postgres, PostgresOptions};
 use holdfast_testkit::http::{Answer, Client};
-use holdfast_testkit::{Authority, Cut, Metrics, ModelServer, PostgresServer, Proc, TempDir, eventually, free_port};
+use holdfast_testkit::{
+    Authority, Cut, Deaf, Metrics, ModelServer, PostgresServer, Proc, TempDir, eventually, free_port,
+};
 use serde_json::{Value, json};
 
 use super::fleet::{INFER, PATIENCE, binary, config, pin_of, probe, samples, server, text};
@@ -38,13 +41,28 @@ pub struct More {
     pub flags: &'static [&'static str],
     /// Changes a control plane's configuration.
     pub control: fn(&mut Value),
+    /// Changes the configuration of the gateway of this name.
+    pub gateway: fn(&str, &mut Value),
     /// Whether gateways reach one another.
     pub peers: bool,
+    /// Whether gateways come to control planes over a way that can be made deaf.
+    pub deaf: bool,
+    /// How long a silent gateway is waited for.
+    pub lease: &'static str,
 }
 
 impl Default for More {
     fn default() -> Self {
-        Self { servers: 2, versions: VERSIONS, flags: &[], control: |_| (), peers: true }
+        Self {
+            servers: 2,
+            versions: VERSIONS,
+            flags: &[],
+            control: |_| (),
+            gateway: |_, _| (),
+            peers: true,
+            deaf: false,
+            lease: "2s",
+        }
     }
 }
 
@@ -57,8 +75,10 @@ pub struct Roles {
     more: More,
     /// Of each control plane, where the fleet is one that can be cut: its way to the store.
     pub ways: Vec<Cut>,
+    /// Of each control plane, if gateways can be made deaf: their way to it.
+    pub links: Vec<Deaf>,
     secure: Option<Secure>,
-    _repository: TempDir,
+    pub repository: TempDir,
 }
 
 /// Who signs the certificates of a fleet that speaks TLS to its store and to its gateways.
@@ -80,6 +100,21 @@ pub struct Member {
 }
 
 impl Member {
+    /// Where its configuration is.
+    pub fn config_path(&self) -> PathBuf {
+        self.dir.join("holdfast.yaml")
+    }
+
+    /// Its admin port.
+    pub fn admin_url(&self) -> String {
+        format!("http://{}", self.admin.addr())
+    }
+
+    /// Changes a resource by the admin port.
+    pub async fn put(&self, path: &str, value: &Value) -> Answer {
+        self.admin.put(path, &[], value).await
+    }
+
     /// Puts something into the file of its key that is none.
     pub fn spoil_key(&self) {
         std::fs::write(self.dir.join("own.key"), "rubbish").unwrap();
@@ -126,8 +161,8 @@ impl Roles {
             Some(secure) => PostgresServer::start_with_tls(&secure.servers.server(&["127.0.0.1"]), None).await,
         };
         let (gateways, controls) = (Vec::new(), Vec::new());
-        let mut fleet =
-            Self { gateways, controls, servers, postgres, more, ways: Vec::new(), secure, _repository: repository };
+        let (ways, links) = (Vec::new(), Vec::new());
+        let mut fleet = Self { gateways, controls, servers, postgres, more, ways, links, secure, repository };
         for _ in 0..shape.controls {
             fleet.add_control().await;
         }
@@ -138,6 +173,9 @@ impl Roles {
     async fn add_control(&mut self) {
         let control = self.control();
         control.wait_ready().await;
+        if self.more.deaf {
+            self.links.push(Deaf::to(control.links).await);
+        }
         self.controls.push(control);
     }
 
@@ -161,7 +199,8 @@ impl Roles {
         let port = self.ways.get(self.controls.len()).map_or(self.postgres.port(), Cut::port);
         let url = format!("postgresql://holdfast@127.0.0.1:{port}/postgres");
         content["store"] = json!({"postgres": url, "password_file": password});
-        content["control"] = json!({"listen": format!("127.0.0.1:{links}"), "secret_file": secret, "lease": "2s"});
+        content["control"] =
+            json!({"listen": format!("127.0.0.1:{links}"), "secret_file": secret, "lease": self.more.lease});
         if let Some(secure) = &self.secure {
             let (certificates, key) = secure.servers.server(&["127.0.0.1"]).files(dir.path(), "own");
             let gateways = secure.gateways.file(dir.join("gateways.pem"));
@@ -198,7 +237,9 @@ impl Roles {
         let file = dir.join("secret");
         std::fs::write(&file, secret).unwrap();
         let scheme = if tls.is_some() { "https" } else { "http" };
-        let urls: Vec<String> = self.controls.iter().map(|c| format!("{scheme}://127.0.0.1:{}", c.links)).collect();
+        let port = |(at, control): (usize, &Member)| self.links.get(at).map_or(control.links, Deaf::port);
+        let urls: Vec<String> =
+            self.controls.iter().enumerate().map(port).map(|port| format!("{scheme}://127.0.0.1:{port}")).collect();
         let mut content = json!({
             "auth": {"trusted_header": "x-tenant", "trusted_user_header": "x-user"},
             "log": {"access": "errors"},
@@ -216,7 +257,8 @@ impl Roles {
         }
         let peer =
             if self.more.peers { json!({"peer": SocketAddr::from(([127, 0, 0, 1], free_port()))}) } else { json!({}) };
-        let content = merged(content, peer);
+        let mut content = merged(content, peer);
+        (self.more.gateway)(name, &mut content);
         let gateway = Member::start("gateway", dir, 0, content);
         gateway.wait_live().await;
         gateway
@@ -230,6 +272,15 @@ impl Roles {
         }
         for gateway in &self.gateways {
             let _ = gateways.both("anew", &["127.0.0.1"]).files(gateway.dir.path(), "own");
+        }
+    }
+
+    /// Control planes believe these servers, too, beside those of the secure fleet.
+    pub fn believe_also(&self, others: &Authority) {
+        let Some(Secure { servers, .. }) = &self.secure else { panic!("a fleet without certificates") };
+        let both = format!("{}{}", servers.pem(), others.pem());
+        for control in &self.controls {
+            std::fs::write(control.dir.join("servers.pem"), &both).unwrap();
         }
     }
 
@@ -272,13 +323,28 @@ impl Roles {
 
 /// Pins `acme` to a version.
 pub fn pin_ask(version: &str) -> Ask {
-    let name = "acme/screen".into();
+    ask(vec![(ResourceKind::Pin, "acme/screen", json!(version))])
+}
+
+/// A tenant that is not there yet, pinned to version 1: in force at once, since nothing served its pin before.
+pub fn tenant_ask(name: &str) -> Ask {
+    let pin = format!("{name}/screen");
+    ask(vec![(ResourceKind::Tenant, name, json!({"subset": 1})), (ResourceKind::Pin, &pin, json!("1"))])
+}
+
+/// A change of these resources.
+pub fn ask(edits: Vec<(ResourceKind, &str, Value)>) -> Ask {
+    let edit = |(kind, name, value): (ResourceKind, &str, Value)| Edit {
+        kind,
+        name: name.into(),
+        value: Some(Arc::new(value)),
+    };
     Ask {
         base: None,
         author: "test".to_owned(),
         reason: String::new(),
         at_ms: 1,
-        what: What::Edits(vec![Edit { kind: ResourceKind::Pin, name, value: Some(Arc::new(json!(version))) }]),
+        what: What::Edits(edits.into_iter().map(edit).collect()),
         dry_run: false,
         options: None,
         retired: Default::default(),

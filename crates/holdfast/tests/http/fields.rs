@@ -228,14 +228,16 @@ async fn a_target_in_absolute_form_is_read_by_its_path() {
 }
 
 #[tokio::test]
-async fn a_client_that_waits_for_100_gets_exactly_one_within_a_second() {
+async fn a_client_that_waits_for_100_gets_exactly_one_before_any_time_has_run_out() {
     // A replica that sends its own 100, one that sends none, one that sends several and another 1xx.
     for interim in [
         "",
         "HTTP/1.1 100 Continue\r\n\r\n",
         "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n",
     ] {
-        let rig = Rig::with(Differs::default(), move |_| {
+        // Nothing that the gateway could wait for ends sooner than in minutes.
+        let top = "timeouts: { head: 5m, body_idle: 5m, request: 5m, request_max: 5m }";
+        let rig = Rig::with(Differs { top, ..Differs::default() }, move |_| {
             let answer = json!({"model_name": "screen", "model_version": "1", "outputs": []}).to_string();
             let head = format!("{interim}HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{answer}", answer.len());
             Some(Script::raw(head))
@@ -249,7 +251,7 @@ async fn a_client_that_waits_for_100_gets_exactly_one_within_a_second() {
                 .write(head(&format!("POST {INFER}"), &format!("expect: 100-continue\r\ncontent-length: {length}\r\n")))
                 .await;
             assert_eq!(client.answer("POST").await.unwrap().status, 100);
-            assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
+            assert!(asked.elapsed() < Duration::from_secs(15), "{:?}", asked.elapsed());
             client.write(BODY).await;
             let answer = client.answer("POST").await.unwrap();
             assert_eq!(answer.status, 200, "the next thing after the one 100 is the final answer ({interim:?})");
@@ -286,17 +288,22 @@ async fn a_request_that_is_refused_early_gets_no_100() {
 
 #[tokio::test]
 async fn a_budget_is_honoured_bounded_and_must_be_a_number() {
-    let differs = Differs { top: "timeouts: { request: 1s, request_max: 1s }", ..Differs::default() };
-    let rig = Rig::with(differs, |_| Some(Script::never())).await;
-    for (budget, least, most) in [("150", 150, 900), ("86400000", 1_000, 8_000), ("1000", 1_000, 8_000)] {
+    // Each time is far from the one that would be wrong: a budget of 150 ms from a minute, one second from a day.
+    let short = "timeouts: { request: 1s, request_max: 1s }";
+    let mut last = None;
+    for (top, budget, least) in
+        [("timeouts: { request: 5m, request_max: 5m }", "150", 150), (short, "86400000", 1_000), (short, "1000", 1_000)]
+    {
+        let rig = last.insert(Rig::with(Differs { top, ..Differs::default() }, |_| Some(Script::never())).await);
         let begun = Instant::now();
         let headers = [("x-tenant", "acme"), ("x-request-timeout-ms", budget)];
         let sent =
             rig.gateway.data.send(Method::POST, INFER, &headers, Bytes::from_static(BODY.as_bytes())).await.unwrap();
         let took = begun.elapsed();
         assert_eq!((sent.status.as_u16(), sent.header("x-holdfast-error")), (504, "upstream_timeout"), "{budget}");
-        assert!(took >= Duration::from_millis(least) && took < Duration::from_millis(most * 4), "{budget}: {took:?}");
+        assert!(took >= Duration::from_millis(least) && took < Duration::from_secs(25), "{budget}: {took:?}");
     }
+    let rig = last.expect("the last one");
     let before = rig.stub.executions();
     for garbage in ["0", "-1", "1.5", "1e3", "", "100ms", "+100", "99999999999999999999", "100, 200", "\u{661}"] {
         let mut client = rig.raw().await;

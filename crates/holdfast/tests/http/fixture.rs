@@ -137,11 +137,14 @@ pub fn rss(pid: u32) -> u64 {
     line.split_whitespace().nth(1).and_then(|kb| kb.parse::<u64>().ok()).unwrap_or(0) * 1024
 }
 
-/// Processor time that a process has used.
-pub fn cpu(pid: u32) -> Duration {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let after_name = stat.rsplit(')').next().unwrap_or_default();
-    let ticks = |n: usize| after_name.split_whitespace().nth(n).and_then(|t| t.parse::<u64>().ok()).unwrap_or(0);
-    // Fields 14 and 15 of proc(5), counted from the third; a tick is 10 ms on Linux.
-    Duration::from_millis((ticks(11) + ticks(12)) * 10)
+/// Threads of a process that run or wait for a processor.
+pub fn running_threads(pid: u32) -> Vec<u32> {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    let ids = threads.flatten().filter_map(|thread| thread.file_name().to_str()?.parse().ok());
+    // The state follows the name, which is in brackets: proc(5).
+    let runs = |id: &u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{id}/stat")).unwrap_or_default();
+        stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('R'))
+    };
+    ids.filter(runs).collect()
 }

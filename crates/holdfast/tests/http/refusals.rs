@@ -114,7 +114,7 @@ async fn a_404_that_cannot_be_confirmed_in_time_is_passed_on() {
     let begun = Instant::now();
     let answer = rig.ask(post("x-request-timeout-ms: 500\r\n")).await;
     assert_eq!((answer.status, answer.text().as_str()), (404, OWN));
-    assert!(begun.elapsed() < Duration::from_secs(5));
+    assert!(begun.elapsed() < Duration::from_secs(15));
     assert_eq!(rig.gateway.admin_get("/v1/replicas").await["replicas"][0]["up"], true, "off the health path");
 }
 

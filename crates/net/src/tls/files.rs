@@ -13,6 +13,10 @@ pub struct Files {
     /// Who signs the certificates of clients. A client without one is let in, to prove otherwise who it is; one with a certificate that is not
     /// signed by these, or whose time is over, is not.
     pub clients: Option<PathBuf>,
+    /// Whether a client without a certificate is not let in either.
+    pub required: bool,
+    /// Whether HTTP/2 is offered beside HTTP/1.1.
+    pub h2: bool,
 }
 
 /// Node, size and times of each file; none for one that is not there.

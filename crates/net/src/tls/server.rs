@@ -129,13 +129,17 @@ fn read(files: &Files) -> Result<(ServerConfig, u64), TlsError> {
         None => builder.with_no_client_auth(),
         Some(file) => {
             let roots = Arc::new(pem::roots(file)?);
-            let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider).allow_unauthenticated().build();
-            builder.with_client_cert_verifier(verifier.map_err(|e| TlsError::Unusable(file.clone(), e.to_string()))?)
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
+            let verifier = if files.required { verifier } else { verifier.allow_unauthenticated() };
+            builder.with_client_cert_verifier(
+                verifier.build().map_err(|e| TlsError::Unusable(file.clone(), e.to_string()))?,
+            )
         }
     };
     // A certificate and a key that do not belong together are refused here.
     let mut config = builder.with_single_cert(chain, pem::key(&files.key)?).map_err(|e| unusable(&e))?;
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let h2 = files.h2.then(|| b"h2".to_vec());
+    config.alpn_protocols = h2.into_iter().chain([b"http/1.1".to_vec()]).collect();
     // Every connection is verified anew: a session that is taken up again would outlive the authorities that it was verified by.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;

@@ -12,7 +12,7 @@ use crate::invariants::Violation;
 pub struct Loading {
     /// The server, as a small number.
     pub server: u32,
-    /// Whoever is answerable for it reaches its server. Loads of which nothing can be heard keep nobody else from loading.
+    /// Whoever is answerable for it reaches its server, or has it in its part still. Loads of which nothing can be heard keep nobody else from loading.
     pub seen: bool,
 }
 

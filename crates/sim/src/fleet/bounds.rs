@@ -4,7 +4,6 @@ use holdfast_placement::residency::{Op, Usage};
 use holdfast_placement::seats::promises::{Loading, User, drops_nothing_in_use, loads_within, one_copy_stays};
 
 use super::gateway::{Gateway, pair};
-use super::server::Load;
 use super::world::{Process, World};
 
 impl World<'_> {
@@ -15,27 +14,22 @@ impl World<'_> {
         let mut all = Vec::new();
         for (replica, server) in self.servers.iter().enumerate() {
             let server_ix = super::server::server_ix(replica).0;
-            for load in &server.loads {
-                let seen = self.is_seen(replica, load);
-                all.extend(load.from.iter().map(|_| Loading { server: server_ix, seen }));
-            }
+            let asks = server.loads.iter().flat_map(|load| &load.from);
+            all.extend(asks.map(|(from, op)| Loading { server: server_ix, seen: self.is_seen(replica, *from, *op) }));
         }
         let checked = loads_within(&all, self.setup.loads.0 as usize, self.setup.loads.1 as usize);
         self.checked(checked);
         self.one_seating();
     }
 
-    /// Whoever asked for the load reaches its replica; if that process is gone, all do.
-    fn is_seen(&self, replica: usize, load: &Load) -> bool {
+    /// Whoever asked for the load reaches its replica, or counts it still. If that process is gone, all who may start loads now reach the replica.
+    fn is_seen(&self, replica: usize, from: Process, op: Op) -> bool {
         let usable = |g: &Gateway| g.replicas.get(replica).is_some_and(|seen| seen.health.usable());
-        let alive = |from: &Process| {
-            let g = &self.gateways[from.ix];
-            (g.up && g.process == from.number).then_some(g)
-        };
-        match load.from.iter().find_map(|(from, _)| alive(from)) {
-            Some(gateway) => usable(gateway),
-            None => self.gateways.iter().filter(|g| g.up).all(usable),
+        let asker = &self.gateways[from.ix];
+        if asker.up && asker.process == from.number {
+            return usable(asker) || asker.witness.counts(self.local(from.ix), op);
         }
+        self.gateways.iter().enumerate().filter(|(ix, _)| self.may_load(*ix)).all(|(_, g)| usable(g))
     }
 
     /// A replica drops a version because a gateway says so.

@@ -97,6 +97,8 @@ pub enum Mistake {
     TrustsLoads,
     /// A gateway starts loads as if there were no others.
     IgnoresSeats,
+    /// Each gateway takes the bound of the fleet for its part: no gateway's own books can show that.
+    TakesAll,
     /// A gateway says that it uses a version no more, whether or not it does, and goes on.
     BreaksItsWord,
 }

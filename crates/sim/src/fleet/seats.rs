@@ -193,6 +193,7 @@ impl World<'_> {
     }
 
     fn leased(&mut self, ix: usize, until: Option<Mono>) {
+        let all = (self.setup.mistake == Some(Mistake::TakesAll)).then_some(self.setup.loads.1);
         let seat = &mut self.gateways[ix].seat;
         if std::mem::replace(&mut seat.until, until) == until && until.is_some() {
             return;
@@ -200,15 +201,19 @@ impl World<'_> {
         let own = until.map_or(Own::NOTHING, |until| Own {
             replicas: (0..seat.owners.len()).filter(|r| seat.owners[*r] == Some(ix)).map(|r| pair(r, 0).0).collect(),
             until,
-            part: seat.holder.seating().share(&seat.holder.me().name),
+            part: all.unwrap_or_else(|| seat.holder.seating().share(&seat.holder.me().name)),
         });
         self.machine(ix, Event::SetOwn(Some(own)));
     }
 
+    /// Whether a gateway may start loads now.
+    pub(super) fn may_load(&self, ix: usize) -> bool {
+        self.gateways[ix].up && self.gateways[ix].seat.holder.holds(self.local(ix))
+    }
+
     /// All who may start loads do so under one seating.
     pub(super) fn one_seating(&mut self) {
-        let may = |ix: &usize| self.gateways[*ix].up && self.gateways[*ix].seat.holder.holds(self.local(*ix));
-        let all = (0..self.gateways.len()).filter(may);
+        let all = (0..self.gateways.len()).filter(|ix| self.may_load(*ix));
         let checked = one_seating(all.map(|ix| self.gateways[ix].seat.holder.seating().epoch));
         self.checked(checked);
     }

@@ -10,6 +10,7 @@ mod leases;
 pub mod node;
 mod pool;
 mod quorums;
+mod region;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -116,7 +117,7 @@ pub struct World {
 
 /// All worlds.
 pub static WORLDS: &[&World] =
-    &[&cache::WORLD, &fleets::WORLD, &hot::WORLD, &leases::WORLD, &pool::WORLD, &quorums::WORLD];
+    &[&cache::WORLD, &fleets::WORLD, &hot::WORLD, &leases::WORLD, &pool::WORLD, &quorums::WORLD, &region::WORLD];
 
 /// What is expected of a figure, in every run.
 #[derive(Clone, Copy, Debug, PartialEq)]

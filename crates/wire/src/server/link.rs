@@ -96,6 +96,10 @@ async fn hear(
                 status.send_replace(Arc::new(words::status_in(gateway.clone(), &said)));
             }
             Some(from_gateway::What::Heartbeat(_)) => status.send_modify(|_| ()),
+            Some(from_gateway::What::Goodbye(_)) => {
+                status.send_modify(|said| Arc::make_mut(said).left = true);
+                return Status::cancelled("the gateway has stopped in order");
+            }
             Some(from_gateway::What::NeedWhole(need)) => {
                 warn!(%gateway, why = need.why, "a gateway asks for the whole table");
                 whole.notify_one();

@@ -21,23 +21,27 @@ pub(crate) enum Answer {
 pub(crate) struct Exchange {
     before_tenant: String,
     after_tenant: String,
+    /// One of each tenant, where tenants are proved by tokens.
+    tokens: Vec<String>,
     mark: Vec<u8>,
 }
 
 impl Exchange {
-    pub(crate) fn new(path: &str, body: &str, mark: &str) -> Self {
+    pub(crate) fn new(path: &str, body: &str, tokens: Vec<String>, mark: &str) -> Self {
         let length = body.len();
         Self {
             before_tenant: format!(
                 "POST {path} HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\ncontent-length: {length}\r\nx-tenant: t"
             ),
             after_tenant: format!("\r\n\r\n{body}"),
+            tokens,
             mark: mark.as_bytes().to_vec(),
         }
     }
 
     pub(crate) fn ask(&self, connection: &mut (impl Read + Write), tenant: usize) -> Answer {
-        let request = format!("{}{tenant}{}", self.before_tenant, self.after_tenant);
+        let token = self.tokens.get(tenant).map(|token| format!("\r\nauthorization: Bearer {token}")).unwrap_or_default();
+        let request = format!("{}{tenant}{token}{}", self.before_tenant, self.after_tenant);
         if connection.write_all(request.as_bytes()).is_err() {
             return Answer::Broken;
         }

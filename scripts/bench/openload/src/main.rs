@@ -34,6 +34,14 @@ struct Plan {
     exchange: Exchange,
 }
 
+/// The tokens of the tenants in turn, where `BENCH_TOKENS` names a file of them.
+fn tokens() -> Result<Vec<String>, Failure> {
+    match std::env::var("BENCH_TOKENS") {
+        Ok(file) if !file.is_empty() => Ok(std::fs::read_to_string(file)?.lines().map(str::to_owned).collect()),
+        _ => Ok(Vec::new()),
+    }
+}
+
 impl Plan {
     fn from_arguments(arguments: &[String]) -> Result<Self, Failure> {
         let [address, path, rate, seconds, connections, body_file, mark] = arguments else {
@@ -44,7 +52,7 @@ impl Plan {
             rate: rate.parse()?,
             seconds: seconds.parse()?,
             connections: connections.parse()?,
-            exchange: Exchange::new(path, &std::fs::read_to_string(body_file)?, mark),
+            exchange: Exchange::new(path, &std::fs::read_to_string(body_file)?, tokens()?, mark),
         };
         let positive = plan.rate > 0.0 && plan.seconds > 0.0 && plan.connections > 0;
         if positive { Ok(plan) } else { Err("rate, seconds and connections must be above zero".into()) }

@@ -115,6 +115,7 @@ impl World {
             store: None,
             attempts: crate::limits::AddressAttempts::default(),
             submissions: None,
+            data_entrance: holdfast_net::tls::Entrance::default(),
             standing: crate::standing::Standing::local(),
         });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -34,6 +34,8 @@ const SHIPPED: &[&str] = &[
     include_str!("../../../../sim/scenarios/partition.yaml"),
     include_str!("../../../../sim/scenarios/stale-read.yaml"),
     include_str!("../../../../sim/scenarios/revoked-token.yaml"),
+    include_str!("../../../../sim/scenarios/region-loss.yaml"),
+    include_str!("../../../../sim/scenarios/region-loss-at-once.yaml"),
     include_str!("../../../../sim/scenarios/everything.yaml"),
 ];
 
