@@ -10,3 +10,4 @@ pub mod json;
 pub mod oip;
 pub mod rename;
 pub mod utf8;
+pub mod ws;

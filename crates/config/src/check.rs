@@ -129,6 +129,7 @@ pub(crate) fn check(checker: &mut Checker<'_, '_>, file: File) -> Config {
     let tenants = crate::check_tenants::check(checker, &file.tenants, &catalogue, &known);
     let experiments = crate::check_experiments::check(checker, &file.experiments, &file.tenants, &catalogue);
     check_users(checker, auth.as_ref(), &plans, &tenants);
+    let stream = crate::stream::check(checker, file.stream);
     Config {
         listen: file.listen,
         workers: file.workers,
@@ -147,6 +148,7 @@ pub(crate) fn check(checker: &mut Checker<'_, '_>, file: File) -> Config {
         receipts: file.receipts,
         route_token: file.route_token,
         ledger: file.ledger,
+        stream,
         log: file.log,
         store: file.store,
         control: file.control,

@@ -217,7 +217,12 @@ fn explain(gateway: &Gateway, query: &Query<'_>) -> Answer {
 fn limits(gateway: &Gateway, query: &Query<'_>) -> Value {
     let limit = query.get("limit").and_then(|l| l.parse().ok()).unwrap_or(PAGE).clamp(1, PAGE);
     let (of, after) = (query.get("tenant"), query.get("after"));
-    crate::limits::listed(&gateway.tables.load().limits, of.as_deref(), after.as_deref(), limit, Clock::now())
+    let table = gateway.tables.load();
+    let mut listed = crate::limits::listed(&table.limits, of.as_deref(), after.as_deref(), limit, Clock::now());
+    if table.settings.stream.is_some() {
+        listed["stream"] = gateway.streams.shown(Clock::now());
+    }
+    listed
 }
 
 /// `?after=TENANT&limit=N` pages through the pins.

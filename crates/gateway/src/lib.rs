@@ -35,6 +35,7 @@ mod settings;
 mod shadow;
 mod stage;
 mod standing;
+mod stream;
 mod submissions;
 mod table;
 mod tokens;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::HeaderName;
 
 use holdfast_codec::framing::HeadLimits;
-use holdfast_config::{Config, Stamps};
+use holdfast_config::{Config, Stamps, Stream};
 use holdfast_net::AdmissionLimits;
 use holdfast_quota::limit::Allowance;
 
@@ -49,6 +49,8 @@ pub struct Settings {
     pub stamps: Stamps,
     /// Bounds of a head.
     pub head_limits: HeadLimits,
+    /// WebSockets, if there are any.
+    pub stream: Option<Arc<Stream>>,
     /// How fast an address may open connections.
     pub attempts: Allowance,
     /// Bounds on connections.
@@ -87,6 +89,7 @@ impl Settings {
                 target: size(limits.uri),
                 fields: limits.headers as usize,
             },
+            stream: config.stream.clone().map(Arc::new),
             attempts: limits
                 .attempts_per_address
                 .rate

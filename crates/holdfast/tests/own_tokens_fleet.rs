@@ -57,8 +57,7 @@ async fn becomes(gateway: &Member, token: &Value, wanted: u16) {
 #[tokio::test]
 async fn tokens_of_one_gateway_are_taken_by_all_with_and_without_a_control_plane() {
     let shape = Shape { controls: 1, gateways: 2, load: "50ms" };
-    let mut fleet =
-        Roles::start_of(shape, More { control, gateway: |_, content| auth(content), ..More::default() }).await;
+    let mut fleet = Roles::start_of(shape, More { control, gateway: auth, ..More::default() }).await;
     let given = eventually("a token", PATIENCE, async || token(&fleet.gateways[0]).await).await;
     for gateway in &fleet.gateways {
         becomes(gateway, &given, 200).await;

@@ -41,6 +41,8 @@ pub struct ServeOptions {
     pub idle: Duration,
     /// Age at which a connection is asked to go away.
     pub max_age: Option<Duration>,
+    /// Whether connections, and streams of HTTP/2, may be handed over to another protocol.
+    pub upgrades: bool,
     /// How long a connection without a request is still kept when a drain starts, so that a request on its way is answered, with `close`.
     pub drain_grace: Duration,
     /// The answer to a head that is refused before it is parsed.
@@ -123,8 +125,12 @@ async fn serve_h1<S, B>(
     // without a bound, and forgets those that are not written yet when the connection closes with bytes unread.
     builder.header_read_timeout(None).max_headers(options.head_limits.fields.max(1));
     builder.max_buf_size((options.head_limits.head * 2).max(64 * 1024));
-    let conn = pin!(builder.serve_connection(io, service));
-    keep(conn, |conn| conn.graceful_shutdown(), &options, drain, &state, true).await;
+    let conn = builder.serve_connection(io, service);
+    if options.upgrades {
+        keep(pin!(conn.with_upgrades()), |conn| conn.graceful_shutdown(), &options, drain, &state, true).await;
+    } else {
+        keep(pin!(conn), |conn| conn.graceful_shutdown(), &options, drain, &state, true).await;
+    }
 }
 
 async fn serve_h2<S, B>(
@@ -147,6 +153,9 @@ async fn serve_h2<S, B>(
         .max_header_list_size(u32::try_from(options.head_limits.head.saturating_mul(H2_HEAD_ROOM)).unwrap_or(u32::MAX))
         .keep_alive_interval(Some(Duration::from_secs(30)))
         .keep_alive_timeout(Duration::from_secs(20));
+    if options.upgrades {
+        builder.enable_connect_protocol();
+    }
     let mut frames = Frames::default();
     frames.feed(first.get(H2_PREFACE.len()..).unwrap_or_default());
     state.set_owing(frames.is_owing());

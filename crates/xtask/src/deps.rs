@@ -94,7 +94,7 @@ const TABLE: &[Row] = &[
 ];
 
 /// Third-party crates without clock, randomness or IO.
-const PURE_MAY_USE: &[&str] = &["xxhash-rust", "blake3", "memchr", "smallvec"];
+const PURE_MAY_USE: &[&str] = &["xxhash-rust", "blake3", "memchr", "smallvec", "sha1_smol"];
 /// Crates of the project that tests outside the pure crates may use in addition.
 const TESTS_MAY_USE: &[&str] = &["testkit", "model-server"];
 

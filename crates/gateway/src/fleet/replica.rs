@@ -46,6 +46,8 @@ pub struct Replica {
     pub probe: Fetch,
     /// Asks for a poll at once.
     pub refresh: Notify,
+    /// For sockets that are passed through.
+    connector: Arc<Connector>,
     workers: Box<[Arc<ReplicaPool<UpstreamBody>>]>,
     /// The connections for requests, of all workers.
     bound: Arc<Bound>,
@@ -106,6 +108,7 @@ impl Replica {
             refresh: Notify::new(),
             workers: workers.iter().map(|tasks| ReplicaPool::new(connector.clone(), &bound, tasks.clone())).collect(),
             bound,
+            connector,
             copy_connections: ReplicaPool::new(
                 Arc::new(Connector::new(target())),
                 &Bound::new(COPIES),
@@ -200,6 +203,14 @@ impl Replica {
     #[must_use]
     pub fn in_flight(&self) -> u32 {
         self.in_flight.load(Relaxed) + self.copies.load(Relaxed)
+    }
+
+    /// Opens a connection for a socket that is passed through.
+    ///
+    /// # Errors
+    /// What the operating system says, or that it took longer than `most`.
+    pub async fn connect(&self, most: Duration) -> std::io::Result<tokio::net::TcpStream> {
+        self.connector.connect(most).await
     }
 
     /// Open connections for requests.

@@ -13,6 +13,7 @@ use holdfast_types::{Failure, FailureKind};
 
 use crate::headers;
 use crate::settings::Settings;
+use crate::stream;
 
 /// Where tokens are given (RFC 6749, 3.2).
 const TOKEN_PATH: &str = "/oauth/token";
@@ -43,6 +44,8 @@ pub enum Asked<'p> {
     Token,
     /// The keys that tokens are checked with.
     KeySet,
+    /// A WebSocket.
+    Stream,
 }
 
 /// Reads a request's line.
@@ -66,7 +69,7 @@ pub fn accept<'p>(parts: &'p Parts, has_body: bool, settings: &Settings) -> Resu
         return Err(Failure::new(FailureKind::BadRequest, Violation::RequestLine.to_string()));
     }
     if parts.method == Method::CONNECT {
-        return Err(method_not_allowed());
+        return if is_socket(parts, settings) { Ok(Asked::Stream) } else { Err(method_not_allowed()) };
     }
     let read = matches!(parts.method, Method::GET | Method::HEAD);
     if read && has_body {
@@ -96,12 +99,21 @@ pub fn accept<'p>(parts: &'p Parts, has_body: bool, settings: &Settings) -> Resu
                 return if parts.method == Method::POST { Ok(Asked::Token) } else { Err(method_not_allowed()) };
             }
             Target::Unknown if settings.has_tokens() && path == KEY_SET_PATH => Asked::KeySet,
+            Target::Unknown if stream::is_at(settings.stream.as_deref(), path) => Asked::Stream,
             Target::Unknown => {
                 return Err(Failure::new(FailureKind::BadRequest, "there is nothing at this path").with_status(404));
             }
         },
     };
     if read { Ok(asked) } else { Err(method_not_allowed()) }
+}
+
+/// Whether an extended CONNECT (RFC 8441) asks for a WebSocket here.
+#[cold]
+fn is_socket(parts: &Parts, settings: &Settings) -> bool {
+    let protocol = parts.extensions.get::<hyper::ext::Protocol>();
+    let is_websocket = protocol.is_some_and(|protocol| protocol.as_str() == "websocket");
+    is_websocket && stream::is_at(settings.stream.as_deref(), parts.uri.path())
 }
 
 /// The version that the path or the header names.
