@@ -112,7 +112,7 @@ impl Replica {
             echo: Echo::default(),
             workers: workers.iter().map(|tasks| ReplicaPool::new(connector.clone(), &bound, tasks.clone())).collect(),
             bound,
-            connector: connector.clone(),
+            connector,
             copy_connections: ReplicaPool::new(
                 Arc::new(Connector::new(target())),
                 &Bound::new(COPIES),

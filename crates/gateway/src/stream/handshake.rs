@@ -225,7 +225,9 @@ async fn enter(exchange: &mut Exchange, request: &Request<Incoming>) -> Entered 
 }
 
 /// The tenant, and the user if one is named.
-fn named(credentials: &Credentials, settings: &Settings) -> Result<(Box<str>, Option<Box<[u8]>>), Failure> {
+type Named = (Box<str>, Option<Box<[u8]>>);
+
+fn named(credentials: &Credentials, settings: &Settings) -> Result<Named, Failure> {
     let who = identify::as_known(&credentials.fields, settings, credentials.subject.as_ref())?;
     let user = identify::user(&credentials.fields, settings, credentials.subject.as_deref())?;
     Ok((who.tenant().into(), user.map(Into::into)))
