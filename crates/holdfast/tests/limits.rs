@@ -82,6 +82,8 @@ async fn a_refused_client_is_told_all_that_it_needs_and_nobody_else_notices() {
         ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"].map(|name| refused.header(name)),
         ["2", "0", &retry.to_string()]
     );
+    let of_requests = ["x-ratelimit-limit-requests", "x-ratelimit-remaining-requests", "x-ratelimit-reset-requests"];
+    assert_eq!(of_requests.map(|name| refused.header(name)), ["2", "0", &format!("{retry}s")]);
     assert!(
         refused.json()["error"].as_str().unwrap().contains("over the user's limit of requests"),
         "{}",

@@ -4,11 +4,13 @@
 //! dependency beyond std.
 
 mod failure;
+mod grpc;
 mod id;
 mod invariant;
 mod units;
 
 pub use failure::{Failure, FailureKind, Side};
+pub use grpc::GrpcCode;
 pub use id::{
     ArmName, ExperimentName, GatewayName, IdError, MAX_ID_LEN, ModelName, PlanName, PoolName, ReplicaName, RuleName,
     TenantId, Version,

@@ -28,6 +28,15 @@ const fn former_names() -> [HeaderName; 3] {
     ]
 }
 
+/// What clients of language models look for, of requests alone: there are limits of other things. The last one is a span with its unit.
+const fn names_of_requests() -> [HeaderName; 3] {
+    [
+        HeaderName::from_static("x-ratelimit-limit-requests"),
+        HeaderName::from_static("x-ratelimit-remaining-requests"),
+        HeaderName::from_static("x-ratelimit-reset-requests"),
+    ]
+}
+
 /// Where waiting does not help there is still a number to be told, and one that keeps clients from asking at once.
 const NEVER: Duration = Duration::from_secs(60);
 
@@ -161,6 +170,14 @@ pub fn tell(
         put(left, remaining.to_string());
         if let Some(seconds) = retry {
             put(reset, seconds.to_string());
+        }
+        if refusal.what == What::Requests {
+            let [limit, left, reset] = names_of_requests();
+            put(limit, quota.to_string());
+            put(left, remaining.to_string());
+            if let Some(seconds) = retry {
+                put(reset, format!("{seconds}s"));
+            }
         }
     }
     put(headers::LIMIT, name);

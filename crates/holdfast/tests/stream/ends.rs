@@ -83,7 +83,7 @@ async fn a_message_that_runs_longer_than_a_drain_is_cut_with_1012() {
 }
 
 /// A small generator: the same moments in every run.
-struct Draw(u64);
+pub struct Draw(pub u64);
 
 impl Draw {
     fn below(&mut self, bound: u64) -> u64 {
@@ -92,12 +92,16 @@ impl Draw {
     }
 }
 
-/// One client: some messages of all kinds, and then it leaves, at any byte and in any manner.
-async fn visit(addr: std::net::SocketAddr, mut draw: Draw) {
+/// One client: some messages of all kinds, and some of `words`, and then it leaves, at any byte and in any manner.
+pub async fn visit(addr: std::net::SocketAddr, mut draw: Draw, path: &str, words: &[&str]) {
     let Ok(mut client) = RawClient::try_connect(addr).await else { return };
-    let mut bytes = handshake(if draw.below(3) == 0 { "bolt" } else { "acme" }).into_bytes();
+    let head = handshake(if draw.below(3) == 0 { "bolt" } else { "acme" });
+    let mut bytes = head.replace("/v1/stream", path).into_bytes();
     let opened = bytes.len();
     for id in 0..draw.below(12) {
+        if let Some(word) = words.get(draw.below(20) as usize) {
+            bytes.extend(frame(0x81, word.as_bytes()));
+        }
         let mut whole = message(id, if draw.below(8) == 0 { "nothing" } else { "screen" });
         match draw.below(4) {
             0 => (whole["input"]["id"], whole["timeout_ms"]) = (json!("hangs"), json!(5_000)),
@@ -142,7 +146,7 @@ async fn sockets_that_end_at_any_moment_leave_nothing_behind() {
         while running.len() >= 50 {
             running.join_next().await.unwrap().unwrap();
         }
-        running.spawn(visit(addr, Draw(client * 7919 + 17)));
+        running.spawn(visit(addr, Draw(client * 7919 + 17), "/v1/stream", &[]));
     }
     while let Some(ended) = running.join_next().await {
         ended.unwrap();

@@ -87,7 +87,8 @@ async fn a_user_over_its_limit_is_told_refused_and_closed_kept_out_and_takes_not
 
 #[tokio::test]
 async fn below_a_quarter_droppable_messages_go_first_streams_coalesce_and_critical_ones_pass_on_credit() {
-    let types = "types: { typing: { priority: droppable }, price: { coalesce: true } }, ladder: { coalesce: 3s }";
+    let types =
+        "types: { typing: { priority: droppable }, price: { coalesce: true } }, ladder: { coalesce: 3s, warn: 1h }";
     let rig = Rig::start(types, "user: { requests: 20/h }, tenant: { requests: 1000/h }").await;
     let mut socket = Ws::user(&rig.gateway, "acme", "u").await;
     let mut id = 0;
@@ -197,7 +198,8 @@ async fn twenty_messages_of_a_megabyte_are_no_twenty_small_ones() {
     let mut small = Ws::user(&rig.gateway, "acme", "small").await;
     for id in 0..20 {
         small.ask(id, "screen").await;
-        assert_eq!(small.frame().await["status"], 200);
+        let frame = small.frame().await;
+        assert_eq!(frame["status"], 200, "{frame}");
     }
     large.leave().await;
     small.leave().await;

@@ -7,12 +7,14 @@ use futures_util::{SinkExt, StreamExt};
 use holdfast_testkit::{Holdfast, eventually};
 use serde_json::json;
 use tokio::net::TcpStream;
+use tokio::task::JoinSet;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::{Error, Message};
 
 use crate::echo::Echo;
+use crate::ends::{Draw, visit};
 use crate::rig::{Heard, PATIENCE, Ws, binary, rss};
 
 struct Rig {
@@ -227,4 +229,31 @@ async fn a_drain_leaves_it_as_long_as_it_may_and_closes_it_with_1012() {
     assert!(begun.elapsed() > Duration::from_millis(1_500), "not at once: {:?}", begun.elapsed());
     let status = rig.gateway.proc.wait_exit(Duration::from_secs(20)).await;
     assert!(status.success(), "{status}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sockets_that_end_at_any_moment_leave_nothing_behind() {
+    let plan = "user: { requests: 100000/s, concurrency: 1000 }, tenant: { requests: 100000/s, bytes: 1GiB/s, concurrency: 1000 }";
+    let rig = Rig::start("sockets_per_user: 1000, opens_per_minute: 100000, buffer: 64KiB, stall: 1s", plan).await;
+    let addr = rig.gateway.data.addr();
+    let mut running = JoinSet::new();
+    for client in 0..200u64 {
+        while running.len() >= 30 {
+            running.join_next().await.unwrap().unwrap();
+        }
+        running.spawn(visit(addr, Draw(client * 7919 + 23), "/v1/chat", &["flood", "vanish", "close"]));
+    }
+    while let Some(ended) = running.join_next().await {
+        ended.unwrap();
+    }
+    rig.settled().await;
+    let metrics = rig.gateway.metrics().await;
+    let opened = metrics.sum("holdfast_stream_handshakes_total", &[("outcome", "opened")]);
+    let served = metrics.sum("holdfast_stream_messages_total", &[("outcome", "served")]);
+    assert!(opened > 50.0 && served > 50.0, "only {opened} were opened, with {served} messages");
+    let mut socket = rig.open().await;
+    socket.0.send(Message::text("hello")).await.unwrap();
+    assert_eq!(next(&mut socket.0).await, Message::text("hello"));
+    socket.leave().await;
+    rig.settled().await;
 }
