@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs MLServer, Triton's client and Schemathesis into .venv-mlserver, and trains the models of the end-to-end tests there.
+# Installs MLServer, Triton's client, Schemathesis and kosoku into .venv-mlserver, and trains the models of the end-to-end tests there.
 # Does nothing when what is there was made from the same requirements and the same training script.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -41,7 +41,7 @@ fi
 # Tools that need nothing else than what MLServer needs: they are added to what is there.
 wanted=$(hash_of "$requirements" "$tools")
 if stale "$venv/tools.stamp" "$wanted"; then
-    echo "==> Schemathesis: installing into $venv (about 20 MB)"
+    echo "==> Schemathesis and kosoku: installing into $venv (about 30 MB)"
     "$venv/bin/pip" install --quiet --disable-pip-version-check --requirement "$tools"
     echo "$wanted" > "$venv/tools.stamp"
 fi

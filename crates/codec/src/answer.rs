@@ -17,9 +17,14 @@ use smallvec::SmallVec;
 use crate::json::{Event, Scanner, Value};
 use crate::utf8::Utf8;
 
-const KEYS: &[&str] = &["model_name", "model_version"];
+mod id;
+
+pub use id::{AnswerId, Compared};
+
+const KEYS: &[&str] = &["model_name", "model_version", "id"];
 const NAME: usize = 0;
 const VERSION: usize = 1;
+const ID: usize = 2;
 
 /// What an answer must name, and how the client is told. Made once per route.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,11 +103,22 @@ pub struct Checker {
     /// The beginning of a value whose end has not come yet.
     held: Vec<u8>,
     delta: i64,
+    id: Option<AnswerId>,
+    /// Members that may be read as `id`.
+    ids: u8,
 }
 
 impl Default for Checker {
     fn default() -> Self {
-        Self { scanner: Scanner::new(KEYS), utf8: Utf8::default(), seen: [Seen::Not; 2], held: Vec::new(), delta: 0 }
+        Self {
+            scanner: Scanner::new(KEYS),
+            utf8: Utf8::default(),
+            seen: [Seen::Not; 2],
+            held: Vec::new(),
+            delta: 0,
+            id: None,
+            ids: 0,
+        }
     }
 }
 
@@ -121,9 +137,16 @@ impl Checker {
 
     fn compare(&mut self, expected: &Expected, chunk: &[u8], out: &mut Pieces) -> Result<(), Mismatch> {
         let (mut from, mut passed) = (0, 0);
-        let mut start = if self.scanner.in_watched_value() { Some(0) } else { None };
+        // Of a value that was cut in two some of it is held.
+        let mut start = if self.held.is_empty() { None } else { Some(0) };
         while let Some(event) = self.scanner.next_event(chunk, &mut from) {
             match event {
+                Event::ValueStart { key: ID, .. } => {}
+                // Two of them, which may differ in case only, are none.
+                Event::ValueEnd { key: ID, value, .. } => {
+                    self.id = if self.ids == 0 { AnswerId::of(&value) } else { None };
+                    self.ids = self.ids.saturating_add(1);
+                }
                 Event::ValueStart { at, .. } => start = Some(at),
                 Event::ValueEnd { key, at, value } => {
                     let begin = start.take().unwrap_or(0);
@@ -226,6 +249,12 @@ impl Checker {
         self.seen[VERSION] == Seen::Matched
     }
 
+    /// The `id` that it has named so far, if it can be compared.
+    #[must_use]
+    pub fn id(&self) -> Option<&AnswerId> {
+        self.id.as_ref()
+    }
+
     /// How many bytes longer (or shorter, if negative) the rewritten text is so far.
     #[must_use]
     pub fn delta(&self) -> i64 {
@@ -242,7 +271,7 @@ impl Checker {
 /// not: it is no judgement then.
 #[must_use]
 pub fn names_another(expected: &Expected, body: &[u8]) -> bool {
-    let (mut scanner, mut from) = (Scanner::new(KEYS), 0);
+    let (mut scanner, mut from) = (Scanner::new(&KEYS[..ID]), 0);
     while let Some(event) = scanner.next_event(body, &mut from) {
         let Event::ValueEnd { key, value, .. } = event else { continue };
         let (want, client) = match key {

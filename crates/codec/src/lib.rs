@@ -5,7 +5,9 @@
 
 pub mod answer;
 pub mod framing;
+pub mod h2;
 pub mod json;
 pub mod oip;
 pub mod rename;
 pub mod utf8;
+pub mod ws;

@@ -8,6 +8,12 @@ pub struct Utf8 {
 }
 
 impl Utf8 {
+    /// Whether the text so far ends with a whole character.
+    #[must_use]
+    pub const fn is_whole(&self) -> bool {
+        self.length == 0
+    }
+
     /// Takes the next chunk. A text that ends in the middle of a character is for the caller to see: in JSON that is never the end.
     ///
     /// # Errors

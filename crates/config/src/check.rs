@@ -54,6 +54,18 @@ impl Checker<'_, '_> {
         self.faults.add_near(place, path, reason, near);
     }
 
+    /// The same where it is only doubtful.
+    pub(crate) fn warn_unknown<'n>(
+        &mut self,
+        path: &Path<'_>,
+        reason: String,
+        name: &str,
+        known: impl IntoIterator<Item = &'n str>,
+    ) {
+        let near = nearest(name, known, &mut self.hint_budget);
+        self.warnings.add_near(self.tree.place_of(path), path, reason, near);
+    }
+
     /// Reports names that are there before, to the letter, at the second place.
     pub(crate) fn check_unique_exactly<'n>(
         &mut self,
@@ -117,6 +129,7 @@ pub(crate) fn check(checker: &mut Checker<'_, '_>, file: File) -> Config {
     let tenants = crate::check_tenants::check(checker, &file.tenants, &catalogue, &known);
     let experiments = crate::check_experiments::check(checker, &file.experiments, &file.tenants, &catalogue);
     check_users(checker, auth.as_ref(), &plans, &tenants);
+    let stream = crate::stream::check(checker, file.stream);
     Config {
         listen: file.listen,
         workers: file.workers,
@@ -135,6 +148,7 @@ pub(crate) fn check(checker: &mut Checker<'_, '_>, file: File) -> Config {
         receipts: file.receipts,
         route_token: file.route_token,
         ledger: file.ledger,
+        stream,
         log: file.log,
         store: file.store,
         control: file.control,

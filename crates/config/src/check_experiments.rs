@@ -183,7 +183,8 @@ fn unknown_tenants(checker: &mut Checker<'_, '_>, path: &Path<'_>, target: &Targ
         return;
     }
     if let Some(name) = named(target).into_iter().flatten().find(|name| !known.contains(name)) {
-        checker.warn(path, format!("names tenant {name:?}, which there is not"));
+        let reason = format!("names tenant {name:?}, which there is not");
+        checker.warn_unknown(path, reason, name, known.iter().copied());
     }
 }
 

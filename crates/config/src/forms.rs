@@ -22,6 +22,7 @@ use crate::section::{form, section};
 use crate::settings::*;
 use crate::special::{Document, DocumentKind, StampsKind, Tolerance};
 use crate::stamps::Stamps;
+use crate::stream::StreamForm;
 use crate::template::Template;
 use crate::text::*;
 use crate::units::*;
@@ -64,6 +65,8 @@ section! {
         route_token: Option<RouteToken> = None, Optional(form::<RouteToken>());
         /// Keeps what submissions with a key were resolved to. Left out: keys mean nothing to the resolution. Read at the start.
         ledger: Option<Ledger> = None, Optional(form::<Ledger>());
+        /// WebSockets on the data port, at `/v1/stream` and the paths of `routes`. Left out: there are none.
+        stream: Option<StreamForm> = None, Optional(form::<StreamForm>());
         /// What is logged and how.
         log: Log = Log::default(), form::<Log>();
         /// Where the control planes of a fleet keep the truth: for `holdfast control`.

@@ -17,6 +17,7 @@ use crate::number::Count;
 use crate::path::Path;
 use crate::section::{form, section};
 use crate::text::{HEADER, PATH, PLAN, TENANT, check_host};
+use crate::tokens::{self, OwnTokens};
 use crate::units::{DAY, HOUR, MINUTE, millis_to, secs};
 
 /// How a request proves which tenant it is. Without one every request is refused.
@@ -34,6 +35,8 @@ pub struct Auth {
     pub keys: bool,
     /// Whose client certificates are.
     pub certificates: Vec<CertificateName>,
+    /// Tokens of the gateways' own.
+    pub tokens: Option<OwnTokens>,
     /// The scope of a token or API key whose bearer may override the version. None: nobody may.
     pub override_scope: Option<Box<str>>,
     /// How many verified tokens are remembered in all.
@@ -100,6 +103,8 @@ section! {
         override_scope: Option<Box<str>> = None, Optional(TEXT);
         /// Whose the certificates of clients are, by the names in them (`listen.data_tls.clients` says who signs them). A request with an `authorization` header is whose that says.
         certificates: Vec<CertificateForm> = Vec::new(), List { item: form::<CertificateForm>(), least: 0 };
+        /// Tokens that the gateways sign themselves, for whoever shows an API key at `/oauth/token`. Left out: there are none, and nothing is at that path.
+        tokens: Option<OwnTokens> = None, Optional(form::<OwnTokens>());
         /// How many verified tokens are remembered, in equal parts for the workers.
         cache: u32 = 10_000, Count { least: 16, most: 10_000_000 };
         /// The bound on tokens of one address that prove nobody. It is asked before a signature is checked; tokens that are remembered as good pass it.
@@ -295,6 +300,7 @@ pub(crate) fn check(checker: &mut Checker<'_, '_>, file: &File) -> Option<Auth> 
         jwt: issuers,
         keys: form.keys,
         certificates,
+        tokens: tokens::check(checker, file, form, &path),
         override_scope: form.override_scope.clone(),
         cache: form.cache,
         bad_tokens: form.bad_tokens.clone(),
@@ -370,7 +376,9 @@ fn check_plans(checker: &mut Checker<'_, '_>, file: &File, jwt: &JwtForm, path: 
     let known = |plan: &PlanName| file.plans.iter().any(|known| known.name.as_ref() == Some(plan));
     for (index, plan) in jwt.plans.iter().enumerate() {
         if let Some(plan) = plan.as_ref().filter(|plan| !file.plans.is_empty() && !known(plan)) {
-            checker.warn(&list.item(index), format!("there is no plan {:?} in this file", plan.as_str()));
+            let known = file.plans.iter().filter_map(|plan| plan.name.as_ref()).map(PlanName::as_str);
+            let reason = format!("there is no plan {:?} in this file", plan.as_str());
+            checker.warn_unknown(&list.item(index), reason, plan.as_str(), known);
         }
     }
 }

@@ -43,9 +43,11 @@ mod section;
 mod settings;
 mod special;
 mod stamps;
+mod stream;
 mod table;
 mod template;
 mod text;
+mod tokens;
 mod tree;
 mod units;
 
@@ -67,8 +69,10 @@ pub use pool::*;
 pub use resources::{ResourceKind, Resources, Split, assemble, split};
 pub use settings::*;
 pub use stamps::*;
+pub use stream::{LadderRules, MessagePriority, MessageType, Stream, StreamRoute};
 pub use table::{Pins, table_input};
 pub use template::{Template, TemplateError};
+pub use tokens::OwnTokens;
 pub use tree::{MAX_TEXT, MAX_VALUES};
 
 use kind::Kind;

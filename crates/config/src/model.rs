@@ -18,6 +18,7 @@ use crate::settings::{
     Timeouts, Truth,
 };
 use crate::stamps::Stamps;
+use crate::stream::Stream;
 
 /// A whole configuration.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,6 +57,8 @@ pub struct Config {
     pub route_token: Option<RouteToken>,
     /// The ledger of submissions. None: there is none.
     pub ledger: Option<Ledger>,
+    /// WebSockets on the data port, if there are any.
+    pub stream: Option<Stream>,
     /// Logs.
     pub log: Log,
     /// The fleet's store. Always there in the file of a control plane, never in others.
@@ -97,6 +100,7 @@ impl Default for Config {
             receipts: Receipts::default(),
             route_token: None,
             ledger: None,
+            stream: None,
             log: Log::default(),
             store: None,
             control: None,

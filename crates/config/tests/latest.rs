@@ -6,6 +6,9 @@ mod support;
 use holdfast_config::{Source, load};
 use support::good_but;
 
+/// Writes a version in its place.
+type Place = Box<dyn Fn(&str) -> String>;
+
 #[test]
 fn latest_is_refused_wherever_a_version_is_named() {
     let rules = |version: &str| {
@@ -15,7 +18,7 @@ fn latest_is_refused_wherever_a_version_is_named() {
         )
     };
     let pins = r#"subset: 2, pins: { screen: "1" }, allow"#;
-    let places: [(&str, Box<dyn Fn(&str) -> String>, &str); 6] = [
+    let places: [(&str, Place, &str); 6] = [
         (
             r#"allow: { screen: ["2"] }"#,
             Box::new(|v| format!("allow: {{ screen: [{v}] }}")),

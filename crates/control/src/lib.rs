@@ -8,5 +8,6 @@ pub mod metrics;
 pub mod pulse;
 pub mod rollouts;
 pub mod seats;
+pub mod tokens;
 
 pub use desk::fit::{FitError, PoolLayout, check_fit, layouts};

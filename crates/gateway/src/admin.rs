@@ -19,7 +19,7 @@ use holdfast_net::tls::Entrance;
 use holdfast_net::{Listener, Tasks};
 use holdfast_placement::residency::{ReplicaReport, Report, State};
 use holdfast_telemetry::{Clock, Collected, Registry, Sink};
-use holdfast_types::{Mono, TenantId};
+use holdfast_types::{ModelName, TenantId};
 
 use crate::admin_port::serve_admin;
 use crate::admin_query::{Query, percent_decoded};
@@ -27,6 +27,7 @@ use crate::asker::Described;
 use crate::explain::{explanation, splits};
 use crate::probes;
 use crate::receipts;
+use crate::replicas;
 use crate::residency::SeatNumbers;
 use crate::server::Gateway;
 use crate::shadow;
@@ -88,7 +89,7 @@ async fn route(gateway: &Arc<Gateway>, access: &Access, also: Option<Also>, requ
         }
         "/metrics" => metrics(gateway).await,
         "/v1/table" => json_answer(StatusCode::OK, table(gateway, &query).to_string()),
-        "/v1/replicas" => json_answer(StatusCode::OK, replicas(gateway).to_string()),
+        "/v1/replicas" => json_answer(StatusCode::OK, replicas::page(gateway).to_string()),
         "/v1/alarms" => json_answer(StatusCode::OK, json!({ "alarms": gateway.driver.alarms.recent() }).to_string()),
         "/v1/usage" => json_answer(StatusCode::OK, usage(gateway, &query).to_string()),
         "/v1/limits" => json_answer(StatusCode::OK, limits(gateway, &query).to_string()),
@@ -192,6 +193,13 @@ fn explain(gateway: &Gateway, query: &Query<'_>) -> Answer {
         let need = "needed are the model, and the tenant by name or by the trusted header";
         return problem(StatusCode::BAD_REQUEST, need);
     };
+    let no_id = |what: &str, why: String| problem(StatusCode::BAD_REQUEST, &format!("the {what} is no id: it {why}"));
+    if let Err(why) = TenantId::check(&tenant) {
+        return no_id("tenant", why.to_string());
+    }
+    if let Err(why) = ModelName::check(&model) {
+        return no_id("model", why.to_string());
+    }
     let who = Described {
         user: query.get("user").or_else(|| by(&settings.trusted_user_header)),
         device: query.get("device"),
@@ -209,7 +217,12 @@ fn explain(gateway: &Gateway, query: &Query<'_>) -> Answer {
 fn limits(gateway: &Gateway, query: &Query<'_>) -> Value {
     let limit = query.get("limit").and_then(|l| l.parse().ok()).unwrap_or(PAGE).clamp(1, PAGE);
     let (of, after) = (query.get("tenant"), query.get("after"));
-    crate::limits::listed(&gateway.tables.load().limits, of.as_deref(), after.as_deref(), limit, Clock::now())
+    let table = gateway.tables.load();
+    let mut listed = crate::limits::listed(&table.limits, of.as_deref(), after.as_deref(), limit, Clock::now());
+    if table.settings.stream.is_some() {
+        listed["stream"] = gateway.streams.shown(Clock::now());
+    }
+    listed
 }
 
 /// `?after=TENANT&limit=N` pages through the pins.
@@ -326,46 +339,6 @@ fn usage(gateway: &Gateway, query: &Query<'_>) -> Value {
         })
     });
     json!({ "usage": rows.collect::<Vec<_>>(), "next": next })
-}
-
-fn replicas(gateway: &Gateway) -> Value {
-    let now = Clock::now();
-    let fleet = &gateway.driver.fleet;
-    let report = gateway.driver.report();
-    let rows = report.replicas.iter().filter_map(|row| {
-        let replica = fleet.replica(row.replica)?;
-        let holdings = row.holdings.iter().filter_map(|held| {
-            let facts = fleet.version(held.version)?;
-            let cell = fleet.cell(row.replica, held.version)?;
-            Some(json!({
-                "model": facts.model.as_str(), "version": facts.version.as_str(), "state": held.state.as_str(),
-                "seconds": now.since(held.since).as_secs(), "size": held.size.0, "shown": held.shown,
-                "wanted": held.wanted, "in_flight": cell.in_flight(), "why": held.why,
-            }))
-        });
-        let missing = row.missing.iter().filter_map(|m| {
-            let facts = fleet.version(m.version)?;
-            Some(json!({
-                "model": facts.model.as_str(), "version": facts.version.as_str(), "wanted": m.wanted,
-                "failures": m.failures, "why": m.why,
-                "retry_in_seconds": m.retry_at.map(|at| at.since(now).as_secs()),
-            }))
-        });
-        let polled = replica.last_poll();
-        let age = (polled != Mono::ZERO).then(|| now.since(polled).as_millis() as u64);
-        Some(json!({
-            "pool": replica.pool.as_str(), "replica": replica.name.as_str(), "url": format!("http://{}", replica.endpoint),
-            "up": replica.usable(), "draining": replica.is_draining(), "in_service": replica.in_service(), "observed": row.observed,
-            "last_poll_age_ms": age, "last_error": replica.last_error(),
-            "memory": row.memory.map(|m| m.0), "held": row.held.0, "in_flight": replica.in_flight(),
-            "connections": replica.open_connections(), "loads_in_flight": row.loads_in_flight,
-            "strangers": replica.strangers(), "holds": holdings.collect::<Vec<_>>(), "missing": missing.collect::<Vec<_>>(),
-        }))
-    });
-    json!({
-        "loads_in_flight": report.loads_in_flight, "loads_bound": report.fleet_loads, "waiting": report.waiting,
-        "replicas": rows.collect::<Vec<_>>(),
-    })
 }
 
 /// Ties the metrics whose values live elsewhere to where they live.

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::io;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -15,11 +16,10 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 use holdfast_net::tls::Entrance;
-use holdfast_net::{AdmissionLimits, Answering, Conduct, Crowd, Listener, Tasks};
+use holdfast_net::{AdmissionLimits, Answering, Conduct, Crowd, Listener, Tap, Tapped, Tasks};
 
 use crate::admin::Answer;
 
@@ -32,7 +32,7 @@ const HEAD: Duration = Duration::from_secs(5);
 const IDLE: Duration = Duration::from_secs(30);
 
 /// Answers an admin port until the process ends. `counted` is held for each connection while it is there. Of a client with a certificate its requests
-/// have an `Arc` of [`Peer`](holdfast_net::tls::Peer) among their extensions.
+/// have an `Arc` of [`Peer`](holdfast_net::tls::Peer) among their extensions, and all have the [`IpAddr`] that they come from.
 pub async fn serve_admin<C, F, A>(
     listener: Listener,
     entrance: Entrance,
@@ -51,10 +51,11 @@ pub async fn serve_admin<C, F, A>(
         // Over the bound a connection is closed at once.
         let Some(place) = crowd.admit(peer.ip(), &conduct) else { continue };
         let (entrance, answer, counted) = (entrance.clone(), answer.clone(), counted());
+        let address = peer.ip().to_canonical();
         tasks.spawn(async move {
             let _counted = counted;
             tokio::select! {
-                () = serve(stream, entrance, conduct.clone(), answer) => {}
+                () = serve(stream, address, entrance, conduct.clone(), answer) => {}
                 () = place.is_lost() => {}
                 () = conduct.is_late(HEAD, IDLE) => {}
             }
@@ -62,7 +63,7 @@ pub async fn serve_admin<C, F, A>(
     }
 }
 
-async fn serve<F, A>(stream: TcpStream, entrance: Entrance, conduct: Arc<Conduct>, answer: F)
+async fn serve<F, A>(stream: TcpStream, address: IpAddr, entrance: Entrance, conduct: Arc<Conduct>, answer: F)
 where
     F: Fn(Request<Incoming>) -> A + Clone + Send + Sync + 'static,
     A: Future<Output = Answer> + Send + 'static,
@@ -71,6 +72,7 @@ where
     let on = conduct.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
         let guard = on.answers();
+        request.extensions_mut().insert(address);
         if let Some(peer) = peer.clone() {
             request.extensions_mut().insert(peer);
         }
@@ -84,49 +86,18 @@ where
     // The conduct has the deadlines: the parser's own would count the time between two requests as part of a head.
     builder.header_read_timeout(None);
     // How a scraper's connection ends is its own business.
-    let _ = builder.serve_connection(TokioIo::new(Seen { stream, conduct }), service).await;
+    let _ = builder.serve_connection(TokioIo::new(Tapped::new(stream, Seen(conduct))), service).await;
 }
 
-/// A stream of which it is known when bytes come.
-struct Seen<S> {
-    stream: S,
-    conduct: Arc<Conduct>,
-}
+/// Notes when bytes come.
+struct Seen(Arc<Conduct>);
 
-impl<S: AsyncRead + Unpin> AsyncRead for Seen<S> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let before = buf.filled().len();
-        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
-        if buf.filled().len() > before {
-            self.conduct.reads();
+impl Tap for Seen {
+    fn read(&mut self, fresh: &[u8]) -> io::Result<()> {
+        if !fresh.is_empty() {
+            self.0.reads();
         }
-        read
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Seen<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        Ok(())
     }
 }
 

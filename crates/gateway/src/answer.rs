@@ -11,7 +11,7 @@ use http_body::Body;
 use hyper::body::Incoming;
 use tokio::time::Sleep;
 
-use holdfast_codec::answer::{Checker, Expected, Mismatch, Piece, Pieces, Wrong};
+use holdfast_codec::answer::{AnswerId, Checker, Expected, Mismatch, Piece, Pieces, Wrong};
 use holdfast_config::AnswerCheck;
 use holdfast_types::FailureKind;
 
@@ -126,6 +126,11 @@ impl Reading {
     /// Whether the JSON has ended: an answer that ends before it does has been broken off, whatever its framing says.
     pub fn is_complete(&self) -> bool {
         self.json_left.is_none_or(|left| left == 0) && self.checker.as_ref().is_none_or(Checker::is_complete)
+    }
+
+    /// The `id` that it has named so far.
+    pub fn id(&self) -> Option<&AnswerId> {
+        self.checker.as_ref().and_then(Checker::id)
     }
 
     /// By how much the JSON has grown.

@@ -23,10 +23,10 @@ use crate::body::AnswerBody;
 use crate::exchange::Exchange;
 use crate::server::Gateway;
 use crate::stage::flow::{self, Entered};
-use crate::worker::Worker;
+use crate::stream::{self, Home};
 
 /// Serves a connection until it ends.
-pub async fn serve_connection(gateway: Arc<Gateway>, worker: Arc<Worker>, stream: TcpStream, peer: SocketAddr) {
+pub async fn serve_connection(gateway: Arc<Gateway>, home: Arc<Home>, stream: TcpStream, peer: SocketAddr) {
     // A handshake, if there is one, is a large future of few connections' beginning.
     let (stream, known) = match gateway.data_entrance.certificates() {
         None => (Secured::Plain(stream), None),
@@ -51,11 +51,11 @@ pub async fn serve_connection(gateway: Arc<Gateway>, worker: Arc<Worker>, stream
         if request.version() < http::Version::HTTP_11 {
             on.set_ends_by_close();
         }
-        let mut exchange = Exchange::begin(gateway.clone(), worker.request_id(), Some(client.clone()), on.begin());
+        let mut exchange = Exchange::begin(gateway.clone(), home.worker.request_id(), Some(client.clone()), on.begin());
         exchange.peer.clone_from(&known);
         // What can be done at once is done before there is a future, so that the future, of which each connection has one, is small.
         let entered = flow::enter(Box::new(exchange), request);
-        answer(entered, asked, worker.clone(), on.clone())
+        answer(entered, asked, home.clone(), on.clone())
     });
     holdfast_net::serve(stream, Arc::new(options), drain, state, service).await;
 }
@@ -63,7 +63,7 @@ pub async fn serve_connection(gateway: Arc<Gateway>, worker: Arc<Worker>, stream
 pub(crate) async fn answer(
     entered: Entered,
     asked: AskedHow,
-    worker: Arc<Worker>,
+    home: Arc<Home>,
     on: Arc<ConnState>,
 ) -> Result<Response<AnswerBody>, Infallible> {
     let entered = match entered {
@@ -72,7 +72,9 @@ pub(crate) async fn answer(
     };
     let mut response = match entered {
         Entered::Answered(response) => response,
-        Entered::Routed(call) => flow::serve(call, worker).await,
+        Entered::Token(call) => Box::pin(crate::tokens::give(call)).await,
+        Entered::Routed(call) => flow::serve(call, home.worker.clone()).await,
+        Entered::Opens(opening) => return Ok(Box::pin(stream::open(opening, home, on)).await),
         // Once it has been waited for, it is one of the others.
         Entered::Early(early) => flow::refused(early),
     };
@@ -113,6 +115,7 @@ fn serve_options(gateway: &Gateway) -> ServeOptions {
         streams: table.config.limits.streams_per_connection,
         head: times.head,
         idle: times.keepalive_idle,
+        upgrades: table.settings.stream.is_some(),
         max_age: times.connection_max_age,
         drain_grace: (times.drain / 4).min(Duration::from_secs(2)),
         refusal: Arc::new(move |violation| refuse_head(&metrics, violation)),

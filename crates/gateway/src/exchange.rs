@@ -163,6 +163,11 @@ impl Exchange {
         self.client.as_deref()
     }
 
+    /// The same, to be kept.
+    pub fn client_shared(&self) -> Option<Arc<str>> {
+        self.client.clone()
+    }
+
     /// Notes that it is being sent to a replica.
     pub fn sending(&mut self, now: Mono) {
         self.attempts += 1;

@@ -5,6 +5,8 @@ use http::header::{
 };
 use smallvec::SmallVec;
 
+/// What the gateway's own fields begin with.
+pub const PREFIX: &str = "x-holdfast-";
 /// The client's budget, in milliseconds.
 pub const TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout-ms");
 /// The revision of the table that a client insists on: an older one does not answer it.

@@ -17,6 +17,7 @@ use crate::connection::serve_connection;
 use crate::parts::Parts;
 use crate::server::Gateway;
 use crate::standing::Standing;
+use crate::stream::Home;
 use crate::table::{StartError, Tables};
 use crate::worker::{Worker, heartbeat};
 
@@ -24,6 +25,7 @@ use crate::worker::{Worker, heartbeat};
 pub struct Local {
     gateway: Arc<Gateway>,
     worker: Arc<Worker>,
+    tasks: Tasks,
     // A drain begins when it says so.
     _drain: DrainHandle,
 }
@@ -43,7 +45,7 @@ impl Local {
         let tasks = Tasks::new(Handle::current());
         let worker = Arc::new(Worker::new(0));
         tasks.spawn(heartbeat(worker.clone()));
-        let (workers, standing) = (vec![tasks.clone()], Standing::local());
+        let (workers, standing, beside) = (vec![tasks.clone()], Standing::local(), tasks.clone());
         let parts = Parts {
             frame,
             metrics,
@@ -60,7 +62,7 @@ impl Local {
             control: tasks,
         };
         let (gateway, drain) = parts.gateway(view)?;
-        Ok(Self { gateway, worker, _drain: drain })
+        Ok(Self { gateway, worker, tasks: beside, _drain: drain })
     }
 
     /// Follows a control plane; gives the holder of the table in force.
@@ -73,6 +75,8 @@ impl Local {
 
     /// Serves a client's connection until it ends.
     pub async fn serve(&self, stream: TcpStream, peer: SocketAddr) {
-        serve_connection(self.gateway.clone(), self.worker.clone(), stream, peer).await;
+        let (worker, tasks) = (self.worker.clone(), self.tasks.clone());
+        let home = Arc::new(Home { worker, tasks, _held: Box::new(()) });
+        serve_connection(self.gateway.clone(), home, stream, peer).await;
     }
 }

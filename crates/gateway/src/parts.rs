@@ -15,6 +15,7 @@ use crate::residency::{Company, Driver};
 use crate::server::Gateway;
 use crate::stage::blame::Blame;
 use crate::standing::Standing;
+use crate::stream::Streams;
 use crate::submissions::Submissions;
 use crate::table::{StartError, Tables};
 
@@ -72,6 +73,7 @@ impl Parts {
         let receipts = Receipts::new(tables.load().config.receipts.keep as usize, count).with_disk(on_disk);
         let (drain_handle, drain) = DrainHandle::new();
         let (blame, attempts) = (Blame::default(), AddressAttempts::default());
+        let streams = Streams::new(metrics.registry());
         let gateway = Gateway {
             tables,
             driver,
@@ -86,6 +88,7 @@ impl Parts {
             store,
             attempts,
             submissions,
+            streams,
             data_entrance,
         };
         Ok((Arc::new(gateway), drain_handle))

@@ -27,6 +27,7 @@ use crate::receipts::{Disk, Receipts};
 use crate::residency::{Company, Driver};
 use crate::stage::blame::Blame;
 use crate::standing::Standing;
+use crate::stream::Streams;
 use crate::submissions::Submissions;
 use crate::table::{StartError, Tables};
 use crate::worker::WorkerHandle;
@@ -61,6 +62,8 @@ pub struct Gateway {
     pub data_entrance: Entrance,
     /// Route tokens and the ledger of submissions, where there are any.
     pub submissions: Option<Arc<Submissions>>,
+    /// WebSockets.
+    pub streams: Streams,
 }
 
 /// How to run a gateway.
@@ -291,6 +294,7 @@ async fn housekeeping(gateway: Arc<Gateway>) {
             }
         }
         gateway.tables.limits.sweep();
+        gateway.streams.openings.sweep(Clock::now());
         if beats.is_multiple_of(60) {
             gateway.metrics.forget_unused();
             gateway.audit.tend();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::HeaderName;
 
 use holdfast_codec::framing::HeadLimits;
-use holdfast_config::{Config, Stamps};
+use holdfast_config::{Config, Stamps, Stream};
 use holdfast_net::AdmissionLimits;
 use holdfast_quota::limit::Allowance;
 
@@ -49,6 +49,8 @@ pub struct Settings {
     pub stamps: Stamps,
     /// Bounds of a head.
     pub head_limits: HeadLimits,
+    /// WebSockets, if there are any.
+    pub stream: Option<Arc<Stream>>,
     /// How fast an address may open connections.
     pub attempts: Allowance,
     /// Bounds on connections.
@@ -87,6 +89,7 @@ impl Settings {
                 target: size(limits.uri),
                 fields: limits.headers as usize,
             },
+            stream: config.stream.clone().map(Arc::new),
             attempts: limits
                 .attempts_per_address
                 .rate
@@ -94,6 +97,12 @@ impl Settings {
                 .unwrap_or_default(),
             admission: AdmissionLimits { total: limits.connections, per_address: limits.connections_per_address },
         }
+    }
+
+    /// Whether the gateways give tokens of their own.
+    #[must_use]
+    pub fn has_tokens(&self) -> bool {
+        self.identity.as_ref().is_some_and(|identity| identity.own.is_some())
     }
 
     /// The same, with tokens that this checks.

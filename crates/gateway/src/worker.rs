@@ -17,6 +17,7 @@ use crate::exchange::RequestId;
 use crate::lease::Leases;
 use crate::random::Random;
 use crate::server::Gateway;
+use crate::stream::Home;
 
 /// One worker, as a request sees it.
 pub struct Worker {
@@ -150,10 +151,8 @@ impl WorkerHandle {
             while let Some(Handed { stream, peer, held }) = receive.recv().await {
                 let Ok(stream) = TcpStream::from_std(stream) else { continue };
                 let (gateway, worker, counted) = (gateway.clone(), worker.clone(), connections.track());
-                tasks.spawn(async move {
-                    let _held = (held, counted);
-                    serve_connection(gateway, worker, stream, peer).await;
-                });
+                let home = Arc::new(Home { worker, tasks: tasks.clone(), _held: Box::new((held, counted)) });
+                tasks.spawn(serve_connection(gateway, home, stream, peer));
             }
         });
     }

@@ -4,6 +4,7 @@ mod control;
 mod keys;
 mod plan;
 mod sim;
+mod tokens;
 
 use std::path::{Path, PathBuf};
 
@@ -13,8 +14,18 @@ pub use control::*;
 pub use keys::*;
 pub use plan::*;
 pub use sim::*;
+pub use tokens::*;
 
-const EXAMPLE: &str = "Example: holdfast check holdfast.yaml && holdfast serve holdfast.yaml";
+const EXAMPLE: &str = "\
+Example: holdfast check holdfast.yaml && holdfast serve holdfast.yaml
+
+Commands that ask a running process take --admin URL, behind their other words:
+  holdfast pin list --admin http://127.0.0.1:7401
+HOLDFAST_ADMIN=URL says the same for all of them; the default is http://127.0.0.1:7401.";
+
+/// Where `--admin` goes, below the help of a group of commands.
+const WHERE: &str = "\
+Each of them takes --admin URL behind its other words, or HOLDFAST_ADMIN=URL; the default is http://127.0.0.1:7401.";
 
 /// How the faults of a model server are given; all of them are in docs/drills.md.
 const FAULTS: &str = "\
@@ -68,12 +79,14 @@ pub enum Command {
     /// Say what was decided for one of the last requests: identity, version, subset, loads, waits, attempts, the time of each stage.
     Receipt(ReceiptArgs),
     /// Look at replicas.
+    #[command(after_help = WHERE)]
     Replica {
         /// What of them.
         #[command(subcommand)]
         what: ReplicaCommand,
     },
     /// Look at limits.
+    #[command(after_help = WHERE)]
     Limits {
         /// What of them.
         #[command(subcommand)]
@@ -82,28 +95,38 @@ pub enum Command {
     /// Make the pools, models and tenants of a file the desired ones: what it does not name goes. Shows first what is different.
     Apply(Box<ApplyArgs>),
     /// Look at the routing table, its history, and go back in it.
+    #[command(after_help = WHERE)]
     Table {
         /// What of it.
         #[command(subcommand)]
         what: TableCommand,
     },
     /// Look at pins, and change them.
+    #[command(after_help = WHERE)]
     Pin {
         /// What of them.
         #[command(subcommand)]
         what: PinCommand,
     },
     /// Look at experiments.
+    #[command(after_help = WHERE)]
     Experiment {
         /// What of them.
         #[command(subcommand)]
         what: ExperimentCommand,
     },
     /// Make, list and revoke API keys.
+    #[command(after_help = WHERE)]
     Key {
         /// What of them.
         #[command(subcommand)]
         what: KeyCommand,
+    },
+    /// Revoke tokens that the gateways signed themselves, and have another key sign them.
+    Token {
+        /// What of them.
+        #[command(subcommand)]
+        what: TokenCommand,
     },
     /// Read the audit log: which version gave which answer, and whether nobody changed what it says.
     Audit {
@@ -112,12 +135,14 @@ pub enum Command {
         what: AuditCommand,
     },
     /// Look at roll-outs, and steer them.
+    #[command(after_help = WHERE)]
     Rollout {
         /// What of them.
         #[command(subcommand)]
         what: RolloutCommand,
     },
     /// Look at gateways.
+    #[command(after_help = WHERE)]
     Node {
         /// What of them.
         #[command(subcommand)]

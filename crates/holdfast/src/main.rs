@@ -8,10 +8,12 @@ mod command;
 mod config_file;
 mod key_sets;
 mod link;
+mod lock_holder;
 mod output;
 mod roles;
 mod token;
 mod watch;
+mod yaml;
 
 use std::process::ExitCode;
 

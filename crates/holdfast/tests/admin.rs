@@ -93,6 +93,11 @@ fn what_needs_no_gateway_works_without_one() {
     for command in ["serve", "check", "schema", "explain", "replica", "table", "pin", "demo", "model-server"] {
         assert!(out(&help).contains(command), "{command}");
     }
+    assert!(out(&help).contains("pin list --admin http://") && out(&help).contains("HOLDFAST_ADMIN"), "{}", out(&help));
+    for group in ["pin", "table", "rollout", "node", "replica", "key", "experiment", "limits"] {
+        let help = out(&run(&[group, "--help"]));
+        assert!(help.contains("--admin URL behind its other words"), "{group}: {help}");
+    }
     assert!(out(&run(&["--version"])).starts_with("holdfast "));
     let help = run(&["model-server", "--help"]);
     for key in ["stream_chunks", "wrong_weights_rate", "limit=", "/control/stats"] {
@@ -143,8 +148,19 @@ async fn explain_says_what_a_request_would_get_and_why() {
     let plain = holdfast.cli(&["explain", "--tenant", "acme", "--model", "screen"]).await;
     let plain = out(&plain);
     assert!(plain.contains("SUBSET") && plain.contains("would be sent to r1"), "{plain}");
-    let hostile = holdfast.cli_json(&["explain", "--tenant", "a&tenant=acme", "--model", "s%00\n/"]).await;
-    assert!(hostile["error"].is_string(), "{hostile}");
+    // What is no id names nobody, and is not repeated.
+    for (tenant, model) in
+        [("a&tenant=acme", "screen"), ("acme", "s%00\n/"), ("a%00", "screen"), ("", "screen"), ("acme", "")]
+    {
+        let refused = holdfast.cli(&["explain", "--tenant", tenant, "--model", model]).await;
+        assert!(refused.status.code() == Some(1) && err(&refused).contains("is no id"), "{}", err(&refused));
+    }
+    for query in
+        ["tenant=acme%00&model=screen", "tenant=acme&model=a%00", "tenant=%0a&model=screen", "tenant=-a&model=screen"]
+    {
+        let refused = holdfast.admin.get(&format!("/v1/explain?{query}"), &[]).await;
+        assert_eq!((refused.status.as_u16(), refused.json()["status"].as_u64()), (400, Some(400)), "{query}");
+    }
     let nobody = holdfast.cli(&["explain", "--model", "screen"]).await;
     assert_eq!(nobody.status.code(), Some(2), "neither a tenant nor its header");
     assert!(err(&nobody).contains("give --tenant or --header") && nobody.stdout.is_empty(), "{}", err(&nobody));
@@ -342,4 +358,43 @@ async fn half_sent_heads_do_not_shut_the_admin_port() {
         ended += usize::from(client.closes_within(Duration::from_secs(15)).await);
     }
     assert_eq!(ended, all);
+}
+
+/// Streams of events keep their connections: they may not be all that an address has.
+#[tokio::test]
+async fn streams_of_events_leave_connections_for_requests() {
+    let repository = repository(&["screen"], &["1", "2"]);
+    let server = model_server(&repository, "r1", &[]).await;
+    let pool = one_pool(&[&server], &["1", "2"]);
+    let holdfast = Holdfast::start(binary(), &format!("truth: store\n{pool}tenants:\n{}", tenant("acme", "1"))).await;
+    assert_eq!(served(&holdfast, "acme", INFER).await, "1");
+    let set = holdfast.cli(&["pin", "set", "acme", "screen", "2", "--wait"]).await;
+    assert_eq!(set.status.code(), Some(0), "{}", err(&set));
+    let rollouts = holdfast.admin_get("/v1/rollouts").await;
+    let id = rollouts["items"][0]["rollout"].as_u64().expect("its number");
+    let mut streams = Vec::new();
+    let mut statuses = Vec::new();
+    for _ in 0..70 {
+        let Ok(mut client) = RawClient::try_connect(holdfast.admin.addr()).await else { continue };
+        client.write(format!("GET /v1/rollouts/{id}/events HTTP/1.1\r\nhost: {}\r\n\r\n", holdfast.admin.addr())).await;
+        // The body of a stream has no end: only its head is read.
+        statuses.push(client.answer("HEAD").await.map_or(0, |answer| answer.status));
+        streams.push(client);
+    }
+    assert_eq!(statuses.iter().filter(|s| **s == 200).count(), 16, "{statuses:?}");
+    assert_eq!(statuses.iter().filter(|s| **s == 429).count(), 54, "{statuses:?}");
+    for path in ["/readyz", "/metrics", "/v1/table", "/v1/pins"] {
+        let asked = Client::new(holdfast.admin.addr()).get(path, &[]).await;
+        assert_eq!(asked.status, 200, "{path}");
+    }
+    let refused = Client::new(holdfast.admin.addr()).get(&format!("/v1/rollouts/{id}/events"), &[]).await;
+    assert_eq!((refused.status.as_u16(), refused.header("content-type")), (429, "application/problem+json"));
+    assert_eq!((refused.header("retry-after"), &refused.json()["code"]), ("1", &"too_many_streams".into()));
+    drop(streams);
+    eventually("a place for a stream", Duration::from_secs(30), async || {
+        let mut client = RawClient::connect(holdfast.admin.addr()).await;
+        client.write(format!("GET /v1/rollouts/{id}/events HTTP/1.1\r\nhost: {}\r\n\r\n", holdfast.admin.addr())).await;
+        client.answer("HEAD").await.is_ok_and(|answer| answer.status == 200).then_some(())
+    })
+    .await;
 }

@@ -290,6 +290,11 @@ async fn a_start_with_a_broken_piece_says_which_and_ends() {
         assert_eq!(status.code(), Some(code), "{}", proc.output());
     };
     ends(run(), 1, "in use by another process").await;
+    // Which one, where the system tells.
+    let holder = world.holdfast.proc.pid();
+    if std::fs::read_to_string("/proc/locks").is_ok_and(|locks| locks.contains(&format!(" {holder} "))) {
+        ends(run(), 1, &format!("process {holder} has it")).await;
+    }
     let other = TempDir::new();
     let mut elsewhere = std::process::Command::new(binary());
     elsewhere.arg("serve").arg("--config").arg(&path).env("HOLDFAST__STATE", other.path());

@@ -88,7 +88,7 @@ async fn a_pin_is_set_waited_for_and_taken_back() {
     assert!(diff.contains("~ desired   pin acme/screen: \"1\" -> \"2\""), "{diff}");
     assert!(diff.contains("~ in_force  pin acme/screen"), "{diff}");
     let back = world.done(&["table", "revert", "--wait", "--timeout", "60s"]).await;
-    assert!(back.contains("pins in force at ") && back.contains(": acme/screen 2 -> 1"), "{back}");
+    assert!(back.contains("pins in force at ") && back.contains(": acme/screen: in force 2 -> 1"), "{back}");
     assert!(back.contains("in force on every live gateway"), "{back}");
     assert_eq!(served(&world.holdfast, "acme", INFER).await, "1");
     let rollouts = world.holdfast.cli_json(&["rollout", "list"]).await;
@@ -109,13 +109,18 @@ async fn a_wait_ends_well_only_if_what_is_desired_is_in_force() {
     world.faults(json!({ "load_fails": "the weights are torn" })).await;
     let (code, told) = world.run(&["pin", "set", "acme", "screen", "3", "--wait", "--timeout", "60s"]).await;
     assert!(code == 1 && told.contains("roll-out 1 has failed") && told.contains("the weights are torn"), "{told}");
-    // Nothing is different from what is desired; but that is not in force, and nothing brings it there.
+    // Nothing is different from what is desired; but that is not in force, so it is asked for again, and fails again.
     let dir = TempDir::new();
     let file = world.file(&dir, &format!("{}{}", tenant("acme", "3"), tenant("globex", "2")));
     let apply = ["apply", "-f", &file, "--yes", "--wait", "--timeout", "60s"];
     let (code, told) = world.run(&apply).await;
     assert!(code == 1 && told.contains("0 differences"), "{told}");
-    assert!(told.contains("acme/screen: desired is 3, in force 1: roll-out 1 failed"), "{told}");
+    assert!(told.contains("roll-out 2 has failed") && told.contains("the weights are torn"), "{told}");
+    // Without a word that it is meant, nothing is asked for.
+    let told = world.done(&["apply", "-f", &file]).await;
+    assert!(told.contains("0 differences") && !told.contains("again"), "{told}");
+    let rollouts = world.holdfast.cli_json(&["rollout", "list"]).await;
+    assert_eq!(rollouts["items"].as_array().map(Vec::len), Some(2), "{rollouts}");
     // Back at what is in force there is nothing to wait for.
     world.faults(json!({})).await;
     let file = world.file(&dir, &format!("{}{}", tenant("acme", "1"), tenant("globex", "2")));
@@ -176,13 +181,16 @@ async fn a_way_back_is_shown_and_more_than_one_pin_is_asked_about() {
     let told = world.done(&[&["pin", "set", "acme", "screen", "3"][..], &wait].concat()).await;
     assert!(!told.contains("roll-out 1:") && told.contains("roll-out 2:"), "{told}");
     let dry = world.done(&["table", "revert", "--dry-run"]).await;
-    assert!(dry.contains("pins in force at ") && dry.contains(": acme/screen 3 -> 2"), "{dry}");
+    assert!(dry.contains("pins in force at ") && dry.contains(": acme/screen: in force 3 -> 2"), "{dry}");
     assert_eq!(served(&world.holdfast, "acme", INFER).await, "3", "only shown");
     let _ = world.done(&[&["pin", "set", "globex", "screen", "3"][..], &wait].concat()).await;
     let (code, told) = world.run(&["table", "revert", "1"]).await;
-    assert!(code == 2 && told.contains("--yes") && told.contains("globex/screen 3 -> 2"), "{told}");
+    assert!(code == 2 && told.contains("--yes") && told.contains("globex/screen: in force 3 -> 2"), "{told}");
     let told = world.done(&[&["table", "revert", "1", "--yes"][..], &wait].concat()).await;
-    assert!(told.contains("pins in force at 1:\n  acme/screen 3 -> 1\n  globex/screen 3 -> 2"), "{told}");
+    assert!(
+        told.contains("pins in force at 1:\n  acme/screen: in force 3 -> 1\n  globex/screen: in force 3 -> 2"),
+        "{told}"
+    );
     assert_eq!(served(&world.holdfast, "acme", INFER).await, "1");
 
     let _ = world.done(&["pin", "remove", "globex", "screen", "--wait", "--reason", "has left"]).await;
@@ -212,9 +220,15 @@ async fn what_is_exported_is_applied_without_a_difference() {
     let told = world.done(&["apply", "-f", name, "--dry-run"]).await;
     assert!(told.contains("0 differences"), "{told}");
     let text = std::fs::read_to_string(&file).unwrap();
-    let state: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(state["tenants"][0]["pins"]["screen"], "3", "what is desired now: {state}");
+    assert!(!text.starts_with('{') && text.contains("\ntenants:\n") && text.contains("screen: \"3\"\n"), "{text}");
     assert_eq!(world.done(&["table", "export"]).await, text);
+    let json = dir.join("exported.json");
+    let _ = world.done(&["table", "export", "--file", json.to_str().unwrap()]).await;
+    let state: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    assert_eq!(state["tenants"][0]["pins"]["screen"], "3", "what is desired now: {state}");
+    assert_eq!(world.holdfast.cli_json(&["table", "export"]).await, state);
+    let told = world.done(&["apply", "-f", json.to_str().unwrap(), "--dry-run"]).await;
+    assert!(told.contains("0 differences"), "{told}");
     let (code, told) = world.run(&["table", "export", "--file", name]).await;
     assert!(code == 1 && told.contains("cannot be written"), "{told}");
 
@@ -364,7 +378,76 @@ async fn a_revert_leaves_out_what_has_left_the_catalogue_if_it_is_told_to() {
     let named = "acme/screen to 1: version 1 of model screen is not in the catalogue any more";
     assert!(code == 1 && told.contains("1 of 2 pins cannot go back to revision 1") && told.contains(named), "{told}");
     let told = world.done(&[&["table", "revert", "1", "--skip-gone"][..], &wait].concat()).await;
-    assert!(told.contains(&format!("skipped: {named}")) && told.contains("globex/screen 3 -> 2"), "{told}");
+    assert!(told.contains(&format!("skipped: {named}")) && told.contains("globex/screen: in force 3 -> 2"), "{told}");
     assert_eq!(served(&world.holdfast, "globex", INFER).await, "2");
     assert_eq!(served(&world.holdfast, "acme", INFER).await, "2", "as it was");
+}
+
+/// After a change that failed, the way back without a number leads further than its author may think: it says where.
+#[tokio::test]
+async fn a_way_back_after_a_failure_says_what_is_in_force_and_what_is_given_up() {
+    let world = world().await;
+    let wait = ["--wait", "--timeout", "60s"];
+    let _ = world.done(&[&["pin", "set", "acme", "screen", "2"][..], &wait].concat()).await;
+    world.faults(json!({ "load_fails": "the weights are torn" })).await;
+    let (code, told) = world.run(&[&["pin", "set", "acme", "screen", "3"][..], &wait].concat()).await;
+    assert!(code == 1 && told.contains("has failed"), "{told}");
+    world.faults(json!({})).await;
+    let words = "acme/screen: in force 2 -> 1 (desired was 3, which is given up)";
+    let dry = world.done(&["table", "revert", "--dry-run"]).await;
+    assert!(dry.contains(words), "{dry}");
+    let dry = world.holdfast.cli_json(&["table", "revert", "--dry-run"]).await;
+    let expected = json!([{ "pin": "acme/screen", "in_force": "2", "desired": "3", "to": "1" }]);
+    assert_eq!((&dry["moves"], &dry["moves_total"]), (&expected, &json!(1)), "{dry}");
+    assert_eq!(served(&world.holdfast, "acme", INFER).await, "2", "only shown");
+    let told = world.done(&[&["table", "revert"][..], &wait].concat()).await;
+    assert!(told.contains(words) && told.contains("in force on every live gateway"), "{told}");
+    assert_eq!(served(&world.holdfast, "acme", INFER).await, "1");
+}
+
+#[tokio::test]
+async fn who_does_not_wait_is_told_what_to_follow_and_who_makes_a_key_that_it_is_of_no_use() {
+    let world = world().await;
+    // A roll-out nearly always begins within the moment that is waited for it.
+    let mut named = None;
+    for version in ["2", "1", "3", "1", "2", "3"] {
+        let told = world.holdfast.cli_json(&["pin", "set", "acme", "screen", version]).await;
+        assert!(told["revision"].is_u64(), "{told}");
+        named = told["rollout"].as_u64();
+        if named.is_some() {
+            break;
+        }
+    }
+    let id = named.expect("the number of a roll-out");
+    let shown = world.done(&["rollout", "show", &id.to_string()]).await;
+    assert!(shown.contains(&format!("roll-out {id}: ")) && shown.contains("acme"), "{shown}");
+    let told = world.done(&["pin", "set", "globex", "screen", "3"]).await;
+    assert!(told.contains("roll-out") && told.contains("holdfast rollout "), "{told}");
+
+    let made = world.holdfast.cli(&["key", "create", "acme"]).await;
+    let (out, err) = (String::from_utf8_lossy(&made.stdout), String::from_utf8_lossy(&made.stderr));
+    assert!(made.status.success() && out.starts_with("hfk_") && out.lines().count() == 1, "{out}{err}");
+    assert!(err.contains("warning: ") && err.contains("does not say keys: true"), "{err}");
+    let made = world.holdfast.cli_json(&["key", "create", "acme"]).await;
+    assert!(made["warnings"].to_string().contains("does not say keys: true"), "{made}");
+}
+
+#[tokio::test]
+async fn a_start_says_where_the_file_and_the_store_differ() {
+    let mut world = world().await;
+    let _ = world.done(&["pin", "set", "acme", "screen", "2", "--wait", "--timeout", "60s"]).await;
+    world.holdfast.restart().await;
+    let told = eventually("the warning", LIMIT, async || {
+        world
+            .holdfast
+            .proc
+            .output()
+            .lines()
+            .find(|line| line.contains("the file and the store differ"))
+            .map(str::to_owned)
+    })
+    .await;
+    assert!(told.contains("pin acme/screen (store 2, file 1)") && told.contains("holdfast apply -f FILE"), "{told}");
+    assert!(!told.contains("globex"), "{told}");
+    assert_eq!(served(&world.holdfast, "acme", INFER).await, "2");
 }

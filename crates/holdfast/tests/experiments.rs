@@ -180,7 +180,7 @@ async fn a_ramp_moves_nobody_between_arms_and_an_edit_that_would_is_refused() {
     // The history outlives the process, and an export has it.
     fleet.gateway.restart().await;
     assert_eq!(put(&fleet.gateway, &with(100.0, [1, 3])).await.status, 422);
-    let export = fleet.gateway.cli(&["table", "export"]).await;
+    let export = fleet.gateway.cli(&["table", "export", "--output", "json"]).await;
     let export: Value = serde_json::from_slice(&export.stdout).unwrap();
     assert_eq!(export["experiments"][0]["given"], shown["spec"]["given"]);
     let list = fleet.gateway.cli(&["experiment", "list"]).await;

@@ -86,6 +86,27 @@ async fn a_gateway_that_dies_holds_a_roll_out_up_for_its_lease_and_no_longer() {
     assert_eq!(leased, 1, "{gateways}");
 }
 
+/// One that is stopped in order says so. Its lease would be longer than any test.
+#[tokio::test]
+async fn a_gateway_that_is_stopped_in_order_holds_no_roll_out_up() {
+    let more = More { lease: "1h", ..More::default() };
+    let mut fleet = Roles::start_of(Shape { controls: 1, gateways: 2, load: "10ms" }, more).await;
+    let desk = fleet.desk().await;
+    fleet.wait_pin("1").await;
+    let mut stopped = fleet.gateways.remove(1);
+    stopped.proc.sigterm();
+    assert_eq!(stopped.proc.wait_exit(PATIENCE).await.code(), Some(0), "{}", stopped.proc.output());
+    fleet.pin(&desk, "2").await;
+    fleet.wait_pin("2").await;
+    // It comes back under the same name, and is waited for as before.
+    stopped.restart().await;
+    stopped.wait_ready().await;
+    fleet.gateways.push(stopped);
+    fleet.wait_pin("2").await;
+    fleet.pin(&desk, "3").await;
+    fleet.wait_pin("3").await;
+}
+
 #[tokio::test]
 async fn without_any_control_plane_gateways_serve_on_and_say_so() {
     let mut fleet = Roles::start(Shape { controls: 1, gateways: 1, load: "50ms" }).await;
@@ -226,6 +247,13 @@ async fn a_stopped_leader_hands_over_in_order() {
     let mut fleet = Roles::start(Shape { controls: 2, gateways: 1, load: "50ms" }).await;
     fleet.wait_pin("1").await;
     let leader = fleet.leader().await;
+    // Who follows hears no gateways, and says so instead of listing none.
+    let refused = eventually("the other one to follow", PATIENCE, async || {
+        fleet.controls[1 - leader].try_get("/v1/nodes").await.filter(|told| told.status == 503)
+    })
+    .await;
+    assert_eq!(refused.json()["code"], "follows", "{refused:?}");
+    assert_eq!(fleet.controls[leader].get("/v1/nodes").await.json()["items"][0]["gateway"], "g1");
     fleet.controls[leader].proc.sigterm();
     let ended = fleet.controls[leader].proc.wait_exit(PATIENCE).await;
     assert!(ended.success(), "{}", fleet.controls[leader].proc.output());

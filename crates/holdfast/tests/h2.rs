@@ -6,6 +6,8 @@
 mod fixture;
 #[path = "h2/frames.rs"]
 mod frames;
+#[path = "h2/heads.rs"]
+mod heads;
 #[path = "h2/windows.rs"]
 mod windows;
 

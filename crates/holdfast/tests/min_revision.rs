@@ -60,6 +60,10 @@ async fn who_is_refused_for_its_revision_is_stamped_counted_and_has_a_receipt() 
         let answer = fleet.gateway.data.post(INFER, fields, &probe()).await.expect(status);
         let id = answer.header("x-holdfast-request-id");
         assert_eq!(id.len(), 28, "{answer:?}");
+        // Nothing was resolved: there is nothing else to stamp.
+        for stamp in ["model", "version", "revision", "reason", "replica", "experiment"] {
+            assert_eq!(answer.header(&format!("x-holdfast-{stamp}")), "", "{stamp}: {answer:?}");
+        }
         let path = format!("/v1/receipts/{id}");
         let told = eventually("the receipt", PATIENCE, async || {
             let told = fleet.gateway.admin.get(&path, &[]).await;

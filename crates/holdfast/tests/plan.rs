@@ -8,15 +8,18 @@ use serde_json::{Value, json};
 
 #[test]
 fn the_guide_shows_what_the_commands_print() {
-    let guide = include_str!("../../../docs/planning.md");
-    let mut blocks = 0;
-    for block in guide.split("```\n$ holdfast ").skip(1) {
-        let block = block.split("\n```").next().unwrap();
-        let (line, shown) = block.split_once('\n').unwrap();
-        assert_eq!(plan(line).trim_end(), shown, "holdfast {line}");
-        blocks += 1;
+    let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    for planner in ["quorum", "ring", "residency", "lease", "fairshare", "limits"] {
+        let guide = std::fs::read_to_string(docs.join(format!("plans/{planner}.md"))).unwrap();
+        let mut blocks = 0;
+        for block in guide.split("```\n$ holdfast ").skip(1) {
+            let block = block.split("\n```").next().unwrap();
+            let (line, shown) = block.split_once('\n').unwrap();
+            assert_eq!(plan(line).trim_end(), shown, "holdfast {line}");
+            blocks += 1;
+        }
+        assert!(blocks > 0, "the page of {planner} has its worked case");
     }
-    assert!(blocks >= 2, "the guide has examples");
 }
 
 #[test]
@@ -193,4 +196,30 @@ fn a_chart_is_written_as_a_picture() {
     assert!(svg.starts_with("<svg ") && svg.contains("0.1158 %"), "{svg}");
     let nowhere = holdfast(&["plan", "quorum", "--n", "5", "--a", "0.95", "--plot", "/nowhere/at/all.svg"]);
     assert_eq!(nowhere.status.code(), Some(1), "{nowhere:?}");
+}
+
+#[test]
+fn every_planner_draws_in_the_terminal_and_as_a_picture_and_speaks_json() {
+    let folder = std::env::temp_dir().join(format!("holdfast-plans-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let traffic = folder.join("traffic.csv");
+    std::fs::write(&traffic, "1,acme,1\n1,acme,1\n2,globex,1\n").unwrap();
+    let limits = format!("limits --limit 1:1 --traffic {}", traffic.display());
+    for (line, drawn) in [
+        ("quorum --n 5 --a 0.95", "0.1158 %"),
+        ("ring --from 4 --to 5", "rendezvous"),
+        ("residency --versions 40 --size 2GB --replicas 6 --memory 24GB --layouts 10", "to 100 %"),
+        ("lease --limit 1000 --gateways 4", "chunk 25"),
+        ("fairshare --capacity 1000 --weights 1,2,5", "625"),
+        (&limits, "acme"),
+    ] {
+        let picture = folder.join("chart.svg");
+        let shown = plan(&format!("plan {line} --plot {}", picture.display()));
+        let svg = std::fs::read_to_string(&picture).unwrap();
+        std::fs::remove_file(&picture).unwrap();
+        assert!(shown.contains('█') && shown.contains(drawn), "{line}: {shown}");
+        assert!(svg.starts_with("<svg ") && svg.contains(drawn) && svg.ends_with("</svg>\n"), "{line}: {svg}");
+        assert!(json_of(&format!("plan {line}"))["warnings"].is_array(), "{line}");
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
 }

@@ -69,7 +69,7 @@ async fn what_is_in_flight_finishes_and_the_process_ends_before_its_deadline() {
         Ok(answer) => assert_eq!((answer.status, answer.header("connection")), (503, "close")),
         // Only a test that was itself held up may find it closed: it is kept for two seconds.
         Err(ended) => {
-            assert!(ended == RawError::Closed && told.elapsed() > GRACE, "{ended} after {:?}", told.elapsed())
+            assert!(ended == RawError::Closed && told.elapsed() > GRACE, "{ended} after {:?}", told.elapsed());
         }
     }
     assert!(idle.rest().await.unwrap().is_empty());

@@ -33,6 +33,9 @@ fn the_rows_of_the_worked_case() {
         assert_eq!(row["seeds"], 4);
         let of = |key: &str| row[key].as_f64().unwrap();
         assert!(of("worst_second_min") <= of("worst_second_mean") && of("worst_second_mean") <= of("worst_second_max"));
+        // Requests, and each call to the store and its answer.
+        let steps = 4.0 * 10.0 * (1_600.0 + 2.0 * of("store_calls_per_second_mean"));
+        assert!((of("events") - steps).abs() < steps / 20.0, "{row}");
         assert!(of("over_admission_worst") <= of("over_admission_bound"));
     }
 }

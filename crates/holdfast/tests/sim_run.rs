@@ -58,6 +58,31 @@ fn what_goes_wrong_is_told_with_its_seed_and_its_acts() {
 }
 
 #[test]
+fn what_is_there_to_compare_goes_wrong() {
+    for (scenario, knob, figure) in [
+        ("region-loss", "damped=0", "outs is"),
+        ("region-loss", "gradual=0", "origin_peak is"),
+        ("region-loss", "room_percent=110", "crowded is"),
+        ("cache-outage-arms", "fallback=0", "moved is"),
+        ("spike-and-sustained", "heavy_s=30", "heavy_moves is"),
+        ("spike-and-sustained", "spike_s=70", "spiky_moves is"),
+        ("growth", "room=20", "fullest is"),
+    ] {
+        let out = sim(&["run", scenario, "--seeds", "1", "--set", knob, "--output", "json"]);
+        assert_eq!(out.status.code(), Some(1), "{scenario} {knob}: {out:?}");
+        let told: Value = serde_json::from_slice(&out.stdout).unwrap();
+        let found = told["figures"].as_array().unwrap().iter().any(|f| {
+            let [least, most] = ["least", "most"].map(|k| f[k].as_f64().unwrap());
+            let expected = f["expected"].as_array();
+            let name = figure.trim_end_matches(" is");
+            let outside = expected.is_some_and(|e| least < e[0].as_f64().unwrap() || most > e[1].as_f64().unwrap());
+            f["name"] == name && outside
+        });
+        assert!(found, "{scenario} {knob}: {told:#}");
+    }
+}
+
+#[test]
 fn a_scenario_of_ones_own_runs_from_a_file_and_is_drawn() {
     let folder = std::env::temp_dir().join(format!("holdfast-sim-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
@@ -79,6 +104,7 @@ fn a_scenario_of_ones_own_runs_from_a_file_and_is_drawn() {
 #[test]
 fn wrong_use_exits_with_2() {
     for args in [
+        vec!["run", "region-loss", "--set", "regions=1"],
         vec!["run"],
         vec!["run", "no-such-scenario"],
         vec!["run", "pin-flip", "--seeds", "0"],

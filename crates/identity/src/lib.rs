@@ -3,7 +3,7 @@
 //!
 //! Pure: the time, the bytes of a key set and randomness are arguments. [`jws`] takes a token apart, [`key`] and [`keyset`] read keys, [`claims`] says
 //! what a token's claims must be and whom they name, [`keeper`] decides when keys are fetched and for how long they may be used, [`cache`] keeps what
-//! has been verified, [`guard`] bounds the bad tokens of one address. Signatures themselves are checked by aws-lc.
+//! has been verified, [`guard`] bounds the bad tokens of one address, [`issuing`] makes tokens of one's own. Signatures themselves are checked by aws-lc.
 
 pub mod alg;
 pub mod api_key;
@@ -12,6 +12,7 @@ pub mod cache;
 pub mod claims;
 pub mod date;
 pub mod guard;
+pub mod issuing;
 pub mod json;
 pub mod jws;
 pub mod keeper;

@@ -25,11 +25,13 @@ pub enum Why {
     Claims,
     /// It names no tenant, or one that its issuer does not speak for.
     Tenant,
+    /// It was revoked.
+    Revoked,
 }
 
 impl Why {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Malformed,
         Self::Algorithm,
         Self::Issuer,
@@ -40,6 +42,7 @@ impl Why {
         Self::Audience,
         Self::Claims,
         Self::Tenant,
+        Self::Revoked,
     ];
 
     /// As a label.
@@ -56,6 +59,7 @@ impl Why {
             Self::Audience => "audience",
             Self::Claims => "claims",
             Self::Tenant => "tenant",
+            Self::Revoked => "revoked",
         }
     }
 }

@@ -18,6 +18,8 @@ pub struct ConnState {
     phase: AtomicU8,
     /// Milliseconds from `origin` to the last change of phase or end of a request.
     since: AtomicU64,
+    /// Since when the client of an HTTP/2 connection owes the rest of something that it has begun.
+    owing: AtomicU64,
     active: AtomicU32,
     /// Requests begun so far.
     begun: AtomicU64,
@@ -45,6 +47,7 @@ pub struct ConnState {
 }
 
 const NONE_REFUSED: u64 = u64::MAX;
+const NOTHING: u64 = u64::MAX;
 
 /// So many requests given up, nine in ten of all on the connection, are a misuse. A client that hedges gives up far fewer.
 const GIVEN_UP: u64 = 500;
@@ -55,6 +58,7 @@ impl Default for ConnState {
             origin: Instant::now(),
             phase: AtomicU8::new(Phase::Idle as u8),
             since: AtomicU64::new(0),
+            owing: AtomicU64::new(NOTHING),
             active: AtomicU32::new(0),
             begun: AtomicU64::new(0),
             given_up: AtomicU64::new(0),
@@ -79,18 +83,39 @@ impl ConnState {
         }
     }
 
-    /// The bytes so far were no head of HTTP/1.1. What time the client has for its next step runs from its first byte all the same.
+    /// The bytes so far were no head of HTTP/1.1 but the preface of HTTP/2. The time for what has to follow runs from its first byte all the same.
     pub(crate) fn leave_head(&self) {
         self.phase.store(Phase::Idle as u8, Ordering::Relaxed);
+        self.owing.store(self.since.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    /// Notes whether the client of an HTTP/2 connection owes the rest of something. The time for it runs from when it began to, however much comes meanwhile.
+    pub(crate) fn set_owing(&self, owes: bool) {
+        if owes != (self.owing.load(Ordering::Relaxed) != NOTHING) {
+            self.owing.store(if owes { self.millis() } else { NOTHING }, Ordering::Relaxed);
+        }
     }
 
     fn touch(&self) {
-        let millis = u64::try_from(self.origin.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.since.store(millis, Ordering::Relaxed);
+        self.since.store(self.millis(), Ordering::Relaxed);
     }
 
-    /// When the connection will have been quiet for too long, as things stand. None while a request is being answered: that has its own budget.
+    fn millis(&self) -> u64 {
+        u64::try_from(self.origin.elapsed().as_millis()).unwrap_or(u64::MAX - 1)
+    }
+
+    /// When the connection will have been quiet for too long, as things stand. None while a request is being answered: that has its own budget. Half a head
+    /// of HTTP/2 has its time whatever is answered beside it: no other stream can go on before it ends.
     pub(crate) fn deadline(&self, head: Duration, idle: Duration) -> Option<Instant> {
+        let owing = self.owing.load(Ordering::Relaxed);
+        let head_due = (owing != NOTHING).then(|| self.origin + Duration::from_millis(owing) + head);
+        match (head_due, self.quiet_deadline(head, idle)) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    fn quiet_deadline(&self, head: Duration, idle: Duration) -> Option<Instant> {
         if self.active.load(Ordering::Relaxed) > 0 || self.phase.load(Ordering::Relaxed) == Phase::Body as u8 {
             return None;
         }
@@ -100,7 +125,7 @@ impl ConnState {
     }
 
     pub(crate) fn is_reading_head(&self) -> bool {
-        self.phase.load(Ordering::Relaxed) == Phase::Head as u8
+        self.phase.load(Ordering::Relaxed) == Phase::Head as u8 || self.owing.load(Ordering::Relaxed) != NOTHING
     }
 
     pub(crate) fn age(&self) -> Duration {

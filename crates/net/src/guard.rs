@@ -18,6 +18,7 @@ use tokio::time::{Sleep, sleep};
 use holdfast_codec::framing::{Monitor, Phase, Violation};
 
 use crate::conn::ConnState;
+use crate::tls::Secured;
 use crate::watched::Watched;
 
 /// Makes the whole answer to a refused head, status line included.
@@ -132,6 +133,11 @@ impl Guarded {
 }
 
 impl Guarded {
+    /// The socket, and what was read and not given. None: the socket is in use.
+    pub(crate) fn into_parts(mut self) -> Option<(Secured, BytesMut)> {
+        Some((self.stream.take()?, std::mem::take(&mut self.held)))
+    }
+
     /// Reads on for a while after the last answer when the client may still be sending: a socket that is closed with bytes unread resets the
     /// connection, and the reset can overtake the answer (RFC 9112, 9.6).
     fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -117,8 +117,8 @@ impl<'a> Keeper<'a> {
         let quiet = self.state.deadline(self.options.head, self.options.idle);
         let quiet = match self.drain_since {
             // A connection without a request is kept for the grace only.
-            Some(since) => quiet.map(|at| at.min(since + self.options.drain_grace)),
-            None => quiet,
+            Some(since) if self.state.active() == 0 => quiet.map(|at| at.min(since + self.options.drain_grace)),
+            _ => quiet,
         };
         let too_old = self.options.max_age.is_some_and(|most| self.state.age() >= most);
         if too_old {

@@ -4,13 +4,12 @@
 //! without an end would keep a worker from all others' requests.
 
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::task::{Context, Poll};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+
+use crate::tap::{Tap, Tapped};
 
 /// Most bytes until an answer's head has been read: that head, with what of the body comes in the same reads, and thousands of interim answers.
 const MOST: u64 = 1 << 20;
@@ -50,51 +49,13 @@ impl Patience {
 }
 
 /// See the module.
-pub(crate) struct Patient {
-    stream: TcpStream,
-    patience: Arc<Patience>,
-}
+pub(crate) type Patient = Tapped<TcpStream, Arc<Patience>>;
 
-impl Patient {
-    pub(crate) fn new(stream: TcpStream, patience: Arc<Patience>) -> Self {
-        Self { stream, patience }
-    }
-}
-
-impl AsyncRead for Patient {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let before = buf.filled().len();
-        std::task::ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
-        if !self.patience.takes(buf.filled().len() - before) {
-            let why = "too much before the head of the answer";
-            return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, why)));
+impl Tap for Arc<Patience> {
+    fn read(&mut self, fresh: &[u8]) -> io::Result<()> {
+        if self.takes(fresh.len()) {
+            return Ok(());
         }
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for Patient {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        Err(io::Error::new(io::ErrorKind::InvalidData, "too much before the head of the answer"))
     }
 }

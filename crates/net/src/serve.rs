@@ -1,9 +1,10 @@
 //! One client connection from its first byte to its end: HTTP/1.1 or HTTP/2 by what the client sends, deadlines for each phase, drain.
 
 use std::convert::Infallible;
-use std::pin::{Pin, pin};
+use std::io;
+use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -13,15 +14,17 @@ use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::Service;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::io::AsyncReadExt;
 use tokio::time::Instant;
 
 use holdfast_codec::framing::{HeadLimits, Monitor, Phase};
+use holdfast_codec::h2::Frames;
 
 use crate::conn::ConnState;
 use crate::drain::Drain;
 use crate::guard::{Guarded, Refusal};
 use crate::keep::keep;
+use crate::tap::{Tap, Tapped};
 use crate::tls::Secured;
 use crate::watched::Watched;
 
@@ -38,6 +41,8 @@ pub struct ServeOptions {
     pub idle: Duration,
     /// Age at which a connection is asked to go away.
     pub max_age: Option<Duration>,
+    /// Whether connections, and streams of HTTP/2, may be handed over to another protocol.
+    pub upgrades: bool,
     /// How long a connection without a request is still kept when a drain starts, so that a request on its way is answered, with `close`.
     pub drain_grace: Duration,
     /// The answer to a head that is refused before it is parsed.
@@ -120,8 +125,12 @@ async fn serve_h1<S, B>(
     // without a bound, and forgets those that are not written yet when the connection closes with bytes unread.
     builder.header_read_timeout(None).max_headers(options.head_limits.fields.max(1));
     builder.max_buf_size((options.head_limits.head * 2).max(64 * 1024));
-    let conn = pin!(builder.serve_connection(io, service));
-    keep(conn, |conn| conn.graceful_shutdown(), &options, drain, &state, true).await;
+    let conn = builder.serve_connection(io, service);
+    if options.upgrades {
+        keep(pin!(conn.with_upgrades()), |conn| conn.graceful_shutdown(), &options, drain, &state, true).await;
+    } else {
+        keep(pin!(conn), |conn| conn.graceful_shutdown(), &options, drain, &state, true).await;
+    }
 }
 
 async fn serve_h2<S, B>(
@@ -144,59 +153,33 @@ async fn serve_h2<S, B>(
         .max_header_list_size(u32::try_from(options.head_limits.head.saturating_mul(H2_HEAD_ROOM)).unwrap_or(u32::MAX))
         .keep_alive_interval(Some(Duration::from_secs(30)))
         .keep_alive_timeout(Duration::from_secs(20));
-    let io = TokioIo::new(Prefixed { first, stream, state: state.clone() });
+    if options.upgrades {
+        builder.enable_connect_protocol();
+    }
+    let mut frames = Frames::default();
+    frames.feed(first.get(H2_PREFACE.len()..).unwrap_or_default());
+    state.set_owing(frames.is_owing());
+    let io = TokioIo::new(Tapped::after(first, stream, Watch { state: state.clone(), frames }));
     let conn = pin!(builder.serve_connection(io, service));
     keep(conn, |conn| conn.graceful_shutdown(), &options, drain, &state, false).await;
 }
 
-/// A stream some of whose bytes have been read already.
-struct Prefixed {
-    first: BytesMut,
-    stream: Secured,
+/// Follows what an HTTP/2 client sends after the preface, and whether it takes what it is sent.
+struct Watch {
     state: Arc<ConnState>,
+    frames: Frames,
 }
 
-impl AsyncRead for Prefixed {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut tokio::io::ReadBuf<'_>,
-    ) -> Poll<std::io::Result<()>> {
-        if self.first.is_empty() {
-            return Pin::new(&mut self.stream).poll_read(cx, buf);
+impl Tap for Watch {
+    fn read(&mut self, fresh: &[u8]) -> io::Result<()> {
+        if self.frames.feed(fresh) {
+            self.state.set_owing(false);
         }
-        let give = self.first.len().min(buf.remaining());
-        buf.put_slice(&self.first.split_to(give));
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for Prefixed {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<std::io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
-        self.state.note_write(&written);
-        written
+        self.state.set_owing(self.frames.is_owing());
+        Ok(())
     }
 
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[std::io::IoSlice<'_>],
-    ) -> Poll<std::io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
-        self.state.note_write(&written);
-        written
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+    fn wrote(&mut self, written: &Poll<io::Result<usize>>) {
+        self.state.note_write(written);
     }
 }

@@ -21,6 +21,8 @@ enum Socket {
     Plain(Arc<TcpStream>),
     /// Its end behind unread bytes is seen by reading alone.
     Tls(Box<TlsStream<TcpStream>>),
+    /// It has been handed over.
+    Gone,
 }
 
 type Watch = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -72,7 +74,18 @@ impl Watched {
         let _ = match &self.stream {
             Socket::Plain(stream) => stream.set_zero_linger(),
             Socket::Tls(stream) => stream.get_ref().0.set_zero_linger(),
+            Socket::Gone => Ok(()),
         };
+    }
+
+    /// The connection alone; from then on there is none here. None: it is in use.
+    pub(crate) fn take(&mut self) -> Option<Secured> {
+        self.watch = None;
+        match std::mem::replace(&mut self.stream, Socket::Gone) {
+            Socket::Plain(stream) => Arc::into_inner(stream).map(Secured::Plain),
+            Socket::Tls(stream) => Some(Secured::Tls(stream)),
+            Socket::Gone => None,
+        }
     }
 
     fn socket(&mut self) -> io::Result<Either<'_>> {
@@ -83,6 +96,7 @@ impl Watched {
                 stream.map(Either::Plain).ok_or_else(|| io::Error::other("the socket is in use"))
             }
             Socket::Tls(stream) => Ok(Either::Tls(Pin::new(&mut **stream))),
+            Socket::Gone => Err(io::ErrorKind::NotConnected.into()),
         }
     }
 }
@@ -144,13 +158,14 @@ impl AsyncWrite for Watched {
         match &self.stream {
             Socket::Plain(stream) => stream.is_write_vectored(),
             Socket::Tls(stream) => stream.is_write_vectored(),
+            Socket::Gone => false,
         }
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.stream {
             // A socket keeps nothing back.
-            Socket::Plain(_) => Poll::Ready(Ok(())),
+            Socket::Plain(_) | Socket::Gone => Poll::Ready(Ok(())),
             Socket::Tls(stream) => Pin::new(stream).poll_flush(cx),
         }
     }

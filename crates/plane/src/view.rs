@@ -103,6 +103,21 @@ pub struct Orders {
     pub pending: Arc<[Pending]>,
 }
 
+/// The keys that sign the gateways' own tokens, and which tokens were revoked: opaque here.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct TokenState {
+    /// The one with the larger stamp is the later one. 0: there is none.
+    pub stamp: u64,
+    /// What it is, as it is stored. Secret.
+    pub content: Arc<[u8]>,
+}
+
+impl std::fmt::Debug for TokenState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TokenState").field("stamp", &self.stamp).finish_non_exhaustive()
+    }
+}
+
 /// All that a gateway is told.
 #[derive(Clone, Debug, Default)]
 pub struct View {
@@ -110,6 +125,8 @@ pub struct View {
     pub table: Arc<Table>,
     /// What else it does.
     pub orders: Arc<Orders>,
+    /// By which keys it signs tokens of its own, and which of them it takes. An older one than what it has is nothing to it.
+    pub tokens: Arc<TokenState>,
 }
 
 /// A table that a gateway cannot serve.
@@ -181,6 +198,8 @@ pub struct Status {
     pub shadowed: Vec<Shadowed>,
     /// Names under which replicas may still hold versions that no table names any more: pool, name upstream, and what it was.
     pub retired: BTreeMap<(PoolName, String), (ModelName, Version)>,
+    /// It has stopped in order: it answers nobody any more, and says no more.
+    pub left: bool,
 }
 
 impl Status {
@@ -197,6 +216,7 @@ impl Status {
             replicas: Vec::new(),
             shadowed: Vec::new(),
             retired: BTreeMap::new(),
+            left: false,
         }
     }
 }

@@ -53,6 +53,19 @@ impl Bucket {
         Ok(())
     }
 
+    /// Takes the cost; or on credit, if that leaves a debt of one burst at most.
+    ///
+    /// # Errors
+    /// The wait until it would be there.
+    pub fn borrow(&mut self, limit: Limit, now: Mono, cost: u64) -> Result<(), Wait> {
+        let taken = self.take(limit, now, cost);
+        if taken.is_err() && self.lends(limit, now, cost) {
+            self.charge(limit, now, cost);
+            return Ok(());
+        }
+        taken
+    }
+
     /// Takes up to `most` whole tokens, and says how many.
     pub fn take_up_to(&mut self, limit: Limit, now: Mono, most: u64) -> u64 {
         let taken = self.available(limit, now).min(most);
@@ -193,6 +206,17 @@ impl Metered {
             _ => self.bucket = full(to, now),
         }
         self.allowance = to;
+    }
+
+    /// Takes the cost; or on credit, if it would leave a debt of one burst at most.
+    ///
+    /// # Errors
+    /// As for [`Purse::take`].
+    pub fn borrow(&mut self, now: Mono, cost: u64) -> Result<(), Wait> {
+        match self.allowance {
+            Allowance::Limited(limit) => self.bucket.borrow(limit, now, cost),
+            Allowance::Unlimited | Allowance::Nothing => self.take(now, cost),
+        }
     }
 
     /// The whole tokens that are there. None: without limit.

@@ -8,8 +8,8 @@
 //! | refuse | the bucket is empty | an error frame that echoes the message's id |
 //! | close | so many refusals in a window | the socket is closed with 1008, and the user's next ones are kept out for a while ([`Reconnects`]) |
 //!
-//! A critical message is never dropped or held: it is taken on credit, down to one burst of debt, and refused aloud beyond that. The buckets are not here: whoever
-//! drives this takes from them (`scopes::take_all`) what a verdict says. The same machine serves a tenant, with the tenant's bucket.
+//! A critical message is never dropped or held: it is taken on credit, down to one burst of debt, and refused aloud beyond that. [`Ladder::message`] is the whole
+//! of it over one bucket. Where a message comes under several, whoever has them asks [`Ladder::before`], takes from all or from none, and says what came of it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -120,6 +120,8 @@ pub struct Ladder {
     warned: Option<Mono>,
     /// When the refusals of the current window began, and how many there were.
     window: (Mono, u32),
+    /// When it was told that it may come again.
+    told: Mono,
     closed: bool,
     counts: Counts,
 }
@@ -129,45 +131,110 @@ impl Ladder {
     #[must_use]
     pub fn new(rules: Rules, now: Mono) -> Self {
         let (streams, counts) = (BTreeMap::new(), Counts::default());
-        Self { rules, streams, warned: None, window: (now, 0), closed: false, counts }
+        Self { rules, streams, warned: None, window: (now, 0), told: now, closed: false, counts }
     }
 
     /// A message comes. What passes is taken from the bucket.
     pub fn message(&mut self, now: Mono, message: Message, limit: Limit, bucket: &mut Bucket) -> Verdict {
+        if let Some(verdict) = self.before(now, message, self.is_low(now, limit, bucket)) {
+            return verdict;
+        }
+        // What would be beyond one burst of debt is refused: a debt that is let off would be a free message.
+        let take = if message.priority == Priority::Critical { Bucket::borrow } else { Bucket::take };
+        if let Err(wait) = take(bucket, limit, now, message.cost) {
+            return self.refused(now, wait, true);
+        }
+        self.passed();
+        Verdict::Pass
+    }
+
+    /// What is decided before the buckets are asked. None: ask them, and tell with [`Ladder::passed`] or [`Ladder::refused`] what they said.
+    pub fn before(&mut self, now: Mono, message: Message, is_low: bool) -> Option<Verdict> {
+        if self.closed {
+            return Some(Verdict::Closed);
+        }
+        if !is_low || message.priority == Priority::Critical {
+            return None;
+        }
+        if message.priority == Priority::Droppable && message.stream.is_none() {
+            self.counts.dropped += 1;
+            return Some(Verdict::Dropped);
+        }
+        let stream = message.stream?;
+        self.holds(now, stream, message.cost).then_some(Verdict::Held)
+    }
+
+    /// The buckets had room.
+    pub fn passed(&mut self) {
+        self.counts.passed += 1;
+    }
+
+    /// The buckets had none. `counts`: whether it is a violation of this socket's. What the others of a tenant have used up is none, unless the socket does not
+    /// keep to the wait that it was told.
+    pub fn refused(&mut self, now: Mono, wait: Wait, counts: bool) -> Verdict {
         if self.closed {
             return Verdict::Closed;
         }
-        if self.is_low(now, limit, bucket) && message.priority != Priority::Critical {
-            if message.priority == Priority::Droppable && message.stream.is_none() {
-                self.counts.dropped += 1;
-                return Verdict::Dropped;
-            }
-            if let Some(stream) = message.stream
-                && self.holds(now, stream, message.cost)
-            {
-                return Verdict::Held;
-            }
+        self.counts.refused += 1;
+        let is_early = now < self.told;
+        if let Wait::For(wait) = wait {
+            self.told = self.told.max(now.after(wait));
         }
-        self.pass(now, message, limit, bucket)
+        if (counts || is_early) && self.violates(now) {
+            return Verdict::Closed;
+        }
+        let warn = self.warned.is_none_or(|last| now.since(last) >= self.rules.warn);
+        if warn {
+            self.warned = Some(now);
+            self.counts.warned += 1;
+        }
+        Verdict::Refused { wait, warn }
+    }
+
+    /// Something else that a socket must not do again and again. True: it is closed.
+    pub fn violates(&mut self, now: Mono) -> bool {
+        let (begun, count) = self.window;
+        self.window = if now.since(begun) > self.rules.window { (now, 1) } else { (begun, count + 1) };
+        if self.window.1 >= self.rules.violations.max(1) {
+            self.closed = true;
+            self.streams.clear();
+        }
+        self.closed
     }
 
     /// Messages that are held and due pass now: their streams, in order. Those that there is no room for are held on.
     pub fn due(&mut self, now: Mono, limit: Limit, bucket: &mut Bucket) -> Vec<u64> {
         let mut out = Vec::new();
-        if self.closed {
-            return out;
-        }
-        for (id, stream) in &mut self.streams {
-            let Some(cost) = stream.held.filter(|_| now.since(stream.passed) >= self.rules.coalesce) else { continue };
+        for (id, cost) in self.due_streams(now) {
             if bucket.take(limit, now, cost).is_ok() {
-                (stream.passed, stream.held) = (now, None);
-                self.counts.passed += 1;
-                out.push(*id);
+                self.released(now, id);
+                out.push(id);
             }
         }
+        out
+    }
+
+    /// Streams whose held message is due, with its cost, in order. Streams that rest are forgotten.
+    pub fn due_streams(&mut self, now: Mono) -> Vec<(u64, u64)> {
         let span = self.rules.coalesce;
         self.streams.retain(|_, stream| stream.held.is_some() || now.since(stream.passed) < span);
-        out
+        let due = self.streams.iter().filter(|(_, stream)| now.since(stream.passed) >= span);
+        due.filter_map(|(id, stream)| Some((*id, stream.held?))).collect()
+    }
+
+    /// The held message of a stream has passed.
+    pub fn released(&mut self, now: Mono, stream: u64) {
+        if let Some(stream) = self.streams.get_mut(&stream) {
+            (stream.passed, stream.held) = (now, None);
+            self.counts.passed += 1;
+        }
+    }
+
+    /// There was no room for the held message of a stream: it is due again after a span.
+    pub fn held_on(&mut self, now: Mono, stream: u64) {
+        if let Some(stream) = self.streams.get_mut(&stream) {
+            stream.passed = now;
+        }
     }
 
     /// When [`Ladder::due`] is next of use.
@@ -212,36 +279,6 @@ impl Ladder {
                 false
             }
         }
-    }
-
-    fn pass(&mut self, now: Mono, message: Message, limit: Limit, bucket: &mut Bucket) -> Verdict {
-        match bucket.take(limit, now, message.cost) {
-            Ok(()) => {}
-            // What would be beyond one burst of debt is refused: a debt that is let off would be a free message.
-            Err(_) if message.priority == Priority::Critical && bucket.lends(limit, now, message.cost) => {
-                bucket.charge(limit, now, message.cost);
-            }
-            Err(wait) => return self.refuse(now, wait),
-        }
-        self.counts.passed += 1;
-        Verdict::Pass
-    }
-
-    fn refuse(&mut self, now: Mono, wait: Wait) -> Verdict {
-        self.counts.refused += 1;
-        let (begun, count) = self.window;
-        self.window = if now.since(begun) > self.rules.window { (now, 1) } else { (begun, count + 1) };
-        if self.window.1 >= self.rules.violations.max(1) {
-            self.closed = true;
-            self.streams.clear();
-            return Verdict::Closed;
-        }
-        let warn = self.warned.is_none_or(|last| now.since(last) >= self.rules.warn);
-        if warn {
-            self.warned = Some(now);
-            self.counts.warned += 1;
-        }
-        Verdict::Refused { wait, warn }
     }
 }
 

@@ -12,6 +12,7 @@
 //! | [`ladder`] | what becomes of a socket's messages under overload |
 //! | [`lease`] | one limit over many gateways |
 //! | [`fair`] | who is next, where more wait than can be served |
+//! | [`dedicate`] | which tenants get a pool of their own |
 //! | [`hot`] | which keys carry more than their share, and what to do about one |
 //! | [`replay`] | what a limit would have refused of traffic that is known |
 //! | [`shares`] | floors of a shared capacity by weight, and who is lent what is idle |
@@ -21,6 +22,7 @@
 
 pub mod bucket;
 pub mod caps;
+pub mod dedicate;
 pub mod exact;
 pub mod fair;
 pub mod hot;

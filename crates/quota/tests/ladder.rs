@@ -142,3 +142,29 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_others_have_used_up_closes_nobody_who_keeps_to_the_wait() {
+    let refuse = |ladder: &mut Ladder, millis| ladder.refused(at(millis), Wait::For(Duration::from_millis(100)), false);
+    let (mut patient, _) = socket(0);
+    for turn in 0..100 {
+        assert!(matches!(refuse(&mut patient, turn * 100), Verdict::Refused { .. }), "{turn}");
+    }
+    let (mut pushing, _) = socket(0);
+    let closed = (0..100).position(|turn| refuse(&mut pushing, turn * 10) == Verdict::Closed);
+    assert_eq!(closed, Some(10), "the first is told the wait, the next ten come early");
+    assert_eq!(pushing.before(at(2_000), message(Priority::Normal), false), Some(Verdict::Closed));
+}
+
+#[test]
+fn a_held_message_without_room_is_not_asked_for_at_once_again() {
+    let (mut ladder, _) = socket(0);
+    let value = Message { stream: Some(7), ..message(Priority::Normal) };
+    assert_eq!(ladder.before(at(0), value, true), None, "the first of a stream");
+    assert_eq!(ladder.before(at(1), value, true), Some(Verdict::Held));
+    assert_eq!(ladder.due_streams(at(200)), [(7, 1)]);
+    ladder.held_on(at(200), 7);
+    assert_eq!((ladder.due_streams(at(201)), ladder.wakes_at()), (vec![], Some(at(400))));
+    ladder.released(at(400), 7);
+    assert_eq!(ladder.wakes_at(), None);
+}

@@ -27,6 +27,8 @@ pub struct Row {
     pub over_admission_bound: u64,
     /// What the gateway that fared worst, and the one that fared best, got of what it was offered, relative to what all got: mean over the runs.
     pub fairness_mean: (f64, f64),
+    /// Requests, and messages to the store and back, of all runs: the steps of the simulation.
+    pub events: u64,
     /// Runs that passed the bound.
     pub broken: u64,
 }
@@ -57,6 +59,7 @@ fn row(scenario: &Scenario, seeds: u64, first: u64) -> Row {
         over_admission_worst: spread(&|run| run.over).1,
         over_admission_bound: over_admission_bound(scenario.limit, gateways, scenario.sharing),
         fairness_mean: (mean(&|run| run.fairness().0) / 100.0, mean(&|run| run.fairness().1) / 100.0),
+        events: runs.iter().map(|run| run.offered_by.iter().sum::<u64>() + 2 * run.calls).sum(),
         broken: runs.iter().map(|run| u64::from(run.broken.is_some())).sum(),
     }
 }

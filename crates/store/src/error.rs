@@ -108,7 +108,7 @@ pub enum Error {
         limit: usize,
     },
     /// There is no such revision, or it is not kept any more.
-    #[error("revision {revision} is not there (kept are {floor} to {head})")]
+    #[error("revision {revision} is not there: {}", kept(*.floor, *.head))]
     NoRevision {
         /// What was asked for.
         revision: Revision,
@@ -273,6 +273,14 @@ impl Error {
 
 fn version(version: Option<u64>) -> String {
     version.map_or_else(|| "no version".to_owned(), |v| format!("version {v}"))
+}
+
+/// Revision 0 is nobody's: nothing is in it.
+fn kept(floor: Revision, head: Revision) -> String {
+    match head.0 {
+        0 => "there is none yet".to_owned(),
+        head => format!("the oldest that is kept is {}, the newest {head}", floor.0.max(1)),
+    }
 }
 
 const fn maybe(applied: Applied) -> &'static str {

@@ -94,7 +94,30 @@ impl FollowerSettings {
 /// A link that is kept. Dropping it ends it; the gateway keeps what it was told.
 pub struct Follower {
     freshness: watch::Receiver<Freshness>,
+    goodbye: Goodbye,
     _tasks: JoinSet<()>,
+}
+
+/// Tells the control plane that the gateway has stopped.
+#[derive(Clone, Debug)]
+pub struct Goodbye {
+    leaving: Arc<watch::Sender<bool>>,
+    /// Closed: the link has ended.
+    linked: watch::Receiver<()>,
+}
+
+impl Goodbye {
+    /// To be called when no request is answered any more: roll-outs wait for this gateway no longer. Returns when the control plane has taken note, or
+    /// after `most`; without a link there is nobody to be told.
+    pub async fn say(mut self, most: Duration) {
+        self.leaving.send_replace(true);
+        let ended = async { while self.linked.changed().await.is_ok() {} };
+        if tokio::time::timeout(most, ended).await.is_err() {
+            warn!(
+                "the control plane has not taken the goodbye: roll-outs wait for this gateway until its lease is over"
+            );
+        }
+    }
 }
 
 impl fmt::Debug for Follower {
@@ -116,8 +139,21 @@ impl Follower {
         let (folder, settings) = (folder.map(Arc::new), Arc::new(settings));
         let state = State::new(Arc::new(view), fresh);
         let mut tasks = JoinSet::new();
-        tasks.spawn(follow(settings, endpoints, state, status, folder));
-        Ok((Self { freshness, _tasks: tasks }, end))
+        let (leaving, left) = watch::channel(false);
+        let (alive, linked) = watch::channel(());
+        let following = follow(settings, endpoints, state, status, (folder, left));
+        tasks.spawn(async move {
+            let _alive = alive;
+            following.await;
+        });
+        let goodbye = Goodbye { leaving: Arc::new(leaving), linked };
+        Ok((Self { freshness, goodbye, _tasks: tasks }, end))
+    }
+
+    /// What tells the control plane at the end that the gateway has stopped.
+    #[must_use]
+    pub fn goodbye(&self) -> Goodbye {
+        self.goodbye.clone()
     }
 
     /// Whether the table is known to be the control plane's.
@@ -176,35 +212,43 @@ async fn follow(
     targets: Vec<Target>,
     mut state: State,
     status: watch::Receiver<Arc<holdfast_plane::Status>>,
-    folder: Option<Arc<Folder>>,
+    (folder, leaving): (Option<Arc<Folder>>, watch::Receiver<bool>),
 ) {
     if let Some(folder) = &folder {
         state.load(save::load(folder).await);
+        if let Some(tokens) = save::load_tokens(folder).await {
+            state.take_tokens(tokens);
+        }
     }
+    let tokens = save::run_tokens(folder.clone(), state.view());
     let saver = save::run(folder, state.held(), status.clone(), settings.save_every);
     let starter = state.starter(settings.start_within);
     let aside = async {
-        tokio::join!(saver, starter);
+        tokio::join!(saver, starter, tokens);
         std::future::pending::<()>().await;
     };
     tokio::select! {
-        () = links(&settings, &targets, &mut state, &status) => info!("the gateway follows no control plane any more"),
+        () = links(&settings, &targets, &mut state, &status, &leaving) => info!("the gateway follows no control plane any more"),
         () = aside => {}
     }
 }
 
-/// Ends when the gateway has dropped its end.
+/// Ends when the gateway has dropped its end, or leaves.
 async fn links(
     settings: &FollowerSettings,
     targets: &[Target],
     state: &mut State,
     status: &watch::Receiver<Arc<holdfast_plane::Status>>,
+    leaving: &watch::Receiver<bool>,
 ) {
     let mut pauses = Pauses::new(settings.pause_min, settings.pause_max);
     let mut number = 0;
     while let Some(target) = targets.get(number) {
         number = (number + 1) % targets.len();
-        let ended = session::run(settings, (targets, target), state, status.clone()).await;
+        let ended = session::run(settings, (targets, target), state, status.clone(), leaving.clone()).await;
+        if *leaving.borrow() {
+            return;
+        }
         let pause = match &ended {
             Ended::Moved(leader) => {
                 info!(from = %target.url, "another control plane leads: the link moves there");
@@ -217,10 +261,13 @@ async fn links(
             Ended::Lost { answered: false, .. } => pauses.next(),
             Ended::Replaced => pauses.longest(),
         };
-        let why = ended.to_string();
-        warn!(control = %target.url, why, ?pause, "the link to the control plane is lost");
+        let (why, pause_ms) = (ended.to_string(), u64::try_from(pause.as_millis()).unwrap_or(u64::MAX));
+        warn!(control = %target.url, why, pause_ms, "the link to the control plane is lost");
         state.lost(&why);
-        sleep(pause).await;
+        tokio::select! {
+            () = sleep(pause) => {}
+            () = session::left(leaving.clone()) => return,
+        }
     }
 }
 

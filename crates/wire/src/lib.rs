@@ -24,6 +24,7 @@ pub mod proto {
     tonic::include_proto!("holdfast.control.v1");
 }
 pub mod saved;
+mod saved_tokens;
 pub mod seats;
 pub mod server;
 pub mod words;

@@ -23,7 +23,7 @@ const VERSION: u32 = 1;
 const FILE: &str = "last-good.table";
 const LOCK: &str = "last-good.lock";
 /// A table may hold what is nobody's business.
-const MODE: u32 = 0o600;
+pub(crate) const MODE: u32 = 0o600;
 
 /// Why there is no table to start from, or why it could not be saved.
 #[derive(Debug, thiserror::Error)]
@@ -33,8 +33,8 @@ pub enum SavedError {
     #[error("cannot {what} {}: {error}", path.display())]
     Io { what: &'static str, path: PathBuf, error: io::Error },
     /// Another gateway has the folder.
-    #[error("{} belongs to another gateway that runs", .0.display())]
-    Locked(PathBuf),
+    #[error("{} belongs to another gateway that runs", folder.display())]
+    Locked { folder: PathBuf, lock: PathBuf },
     /// Something else is under the name.
     #[error("{} is not a saved table", .0.display())]
     Foreign(PathBuf),
@@ -49,7 +49,7 @@ pub enum SavedError {
 /// A gateway's folder, held by one process.
 #[derive(Debug)]
 pub struct Folder {
-    path: PathBuf,
+    pub(crate) path: PathBuf,
     _lock: File,
 }
 
@@ -65,7 +65,7 @@ impl Folder {
         let lock = lock.map_err(io_error("open", &lock_path))?;
         match lock.try_lock() {
             Ok(()) => Ok(Self { path: path.to_owned(), _lock: lock }),
-            Err(TryLockError::WouldBlock) => Err(SavedError::Locked(path.to_owned())),
+            Err(TryLockError::WouldBlock) => Err(SavedError::Locked { folder: path.to_owned(), lock: lock_path }),
             Err(TryLockError::Error(error)) => Err(io_error("lock", &lock_path)(error)),
         }
     }
@@ -107,7 +107,7 @@ impl Folder {
     }
 }
 
-fn io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> SavedError {
+pub(crate) fn io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> SavedError {
     let path = path.to_owned();
     move |error| SavedError::Io { what, path, error }
 }

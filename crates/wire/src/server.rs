@@ -251,9 +251,11 @@ impl Service {
         let Some(from_gateway::What::Hello(hello)) = first.and_then(|message| message.what) else {
             return Err(Status::invalid_argument("a link begins with a hello"));
         };
-        let gateway = name(&hello.gateway).inspect_err(|e| warn!(?peer, "a gateway is refused: {}", e.message()))?;
+        let from = peer.map_or_else(|| "unknown".to_owned(), |peer| peer.to_string());
+        let gateway =
+            name(&hello.gateway).inspect_err(|e| warn!(peer = from, "a gateway is refused: {}", e.message()))?;
         let has = Stamp::read(hello.has.as_ref());
-        info!(%gateway, ?peer, release = hello.release, revision = has.map(|s| s.revision.0), "a gateway has come");
+        info!(%gateway, peer = from, release = hello.release, revision = has.map(|s| s.revision.0), "a gateway has come");
         Ok((gateway, has))
     }
 }

@@ -205,6 +205,7 @@ pub fn status_in(gateway: GatewayName, sent: &proto::Status) -> plane::Status {
         replicas: sent.replicas.iter().filter_map(replica_in).collect(),
         shadowed: sent.shadowed.iter().filter_map(shadowed).collect(),
         retired: sent.retired.iter().filter_map(retired_in).collect::<BTreeMap<_, _>>(),
+        left: false,
     }
 }
 

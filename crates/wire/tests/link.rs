@@ -247,11 +247,47 @@ async fn orders_that_come_before_the_table_is_known_to_be_the_same_are_taken_onc
     eventually("the gateway at the second one", SOON, async || late.status("g1")).await;
     for round in 0..20 {
         let told = if round % 2 == 0 { orders() } else { Orders::default() };
-        late.change(|view| *view = View { table: first.clone(), orders: Arc::new(told.clone()) });
+        late.change(|view| *view = View { table: first.clone(), orders: Arc::new(told.clone()), ..View::default() });
         eventually("the orders", Duration::from_millis(700), async || (*gateway.view().orders == told).then_some(()))
             .await;
         late.change(|view| *view = View::default());
         // A comparison that falls between takes the agreement back.
         late.compared().await;
     }
+}
+
+#[tokio::test]
+async fn a_gateway_that_leaves_in_order_says_so_and_one_that_dies_does_not() {
+    let first = table(3, pins(&[("a/m", "1")]));
+    let truth = Truth::new(first.clone());
+    let server = Server::start(&truth);
+    let gateway = Gateway::start(follower_settings(vec![server.url()]));
+    gateway.has(&first).await;
+    eventually("the status", SOON, async || truth.status("g1")).await;
+    assert!(!truth.has_left("g1"));
+    let goodbye = gateway.follower.goodbye();
+    // As a process does it: what the gateway held is dropped, or it is not.
+    goodbye.say(SOON).await;
+    assert!(truth.has_left("g1"), "it is taken note of by the time that the word is said");
+    drop(gateway);
+
+    let gateway = Gateway::start(follower_settings(vec![server.url()]));
+    gateway.has(&first).await;
+    let Gateway { follower, end } = gateway;
+    let goodbye = follower.goodbye();
+    drop(end);
+    goodbye.say(SOON).await;
+    assert!(truth.has_left("g1"), "also if its end is dropped first");
+
+    let gateway = Gateway::start(follower_settings(vec![server.url()]));
+    gateway.has(&first).await;
+    eventually("the status", SOON, async || truth.status("g1")).await;
+    drop(gateway);
+    eventually("the end of the link", SOON, async || truth.status("g1").is_none().then_some(())).await;
+    assert!(!truth.has_left("g1"));
+
+    // Without a control plane there is nobody to be told, and nothing to be waited for.
+    let addr = server.kill();
+    let gateway = Gateway::start(follower_settings(vec![format!("http://{addr}")]));
+    gateway.follower.goodbye().say(SOON).await;
 }

@@ -118,7 +118,7 @@ async fn a_torn_a_foreign_and_a_later_file_are_refused_with_a_word() {
     save(&Truth::new(first.clone()), &folder, &first).await;
     saved(&folder).await;
     let opened = Folder::open(folder.path()).unwrap();
-    assert!(matches!(Folder::open(folder.path()), Err(SavedError::Locked(_))), "one gateway at a time");
+    assert!(matches!(Folder::open(folder.path()), Err(SavedError::Locked { .. })), "one gateway at a time");
     let good = fs::read(opened.file()).unwrap();
     let refusal = |bytes: &[u8]| {
         fs::write(opened.file(), bytes).unwrap();

@@ -42,7 +42,7 @@ const TABLE: &[Row] = &[
     row("3", "bank", &["types", "quota"], false),
     row("3", "telemetry", &["types"], false),
     row("3", "wire", &["types", "placement", "digest", "decide", "config", "plane"], false),
-    row("4", "sim", &["types", "placement", "quota", "quorum", "decide"], true),
+    row("4", "sim", &["types", "placement", "quota", "assign", "quorum", "decide"], true),
     row(
         "4",
         "gateway",
@@ -62,7 +62,7 @@ const TABLE: &[Row] = &[
         ],
         false,
     ),
-    row("4", "control", &["types", "placement", "decide", "config", "plane", "store", "telemetry"], false),
+    row("4", "control", &["types", "placement", "identity", "decide", "config", "plane", "store", "telemetry"], false),
     row("4", "model-server", &["types"], false),
     row(
         "5",
@@ -94,7 +94,7 @@ const TABLE: &[Row] = &[
 ];
 
 /// Third-party crates without clock, randomness or IO.
-const PURE_MAY_USE: &[&str] = &["xxhash-rust", "blake3", "memchr", "smallvec"];
+const PURE_MAY_USE: &[&str] = &["xxhash-rust", "blake3", "memchr", "smallvec", "sha1_smol"];
 /// Crates of the project that tests outside the pure crates may use in addition.
 const TESTS_MAY_USE: &[&str] = &["testkit", "model-server"];
 

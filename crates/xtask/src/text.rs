@@ -49,6 +49,10 @@ pub(crate) fn check(tree: &Tree) -> Vec<Fault> {
         }
         for (at, line) in text.lines().enumerate() {
             check_line(path, at + 1, line, &mut faults);
+            if path.ends_with(".rs") && path.contains("/src/") && has_debug_field(line) {
+                let what = "a log line has words for people: no field in Rust's debug form (`?field`)".to_owned();
+                faults.push(Fault::new(path, at + 1, "debug-field", what));
+            }
         }
     }
     faults
@@ -64,6 +68,17 @@ fn check_line(path: &str, number: usize, line: &str, faults: &mut Vec<Fault>) {
         let what = format!("U+{:04X} looks like a space or like nothing", u32::from(bad));
         faults.push(Fault::new(path, number, "look-alike", what));
     }
+}
+
+/// Whether a line of Rust has a field of a log line in debug form: nowhere else does a question mark stand before a name.
+fn has_debug_field(line: &str) -> bool {
+    let code = line.trim_start();
+    !code.starts_with("//")
+        && code.match_indices('?').any(|(at, _)| {
+            let before = code[..at].chars().next_back();
+            let after = code[at + 1..].chars().next();
+            before.is_none_or(|c| c == ' ' || c == '(') && after.is_some_and(|c| c.is_ascii_lowercase() || c == '_')
+        })
 }
 
 fn occurs(line: &str, pattern: &str, edges: Edges) -> bool {
@@ -130,6 +145,23 @@ mod tests {
         assert_eq!(rules("a.rs", &long), ["501:file-length"]);
         assert_eq!(rules("a.rs", &"x\n".repeat(MAX_LINES)), Vec::<String>::new());
         assert_eq!(rules("vectors.json", &long), Vec::<String>::new());
+    }
+
+    #[test]
+    fn fields_in_debug_form_are_found() {
+        for (line, found) in [
+            (concat!("warn!(", "?error, \"it fails\");"), true),
+            (concat!("    tracing::info!(name, again_in = ", "?wait, \"waits\");"), true),
+            (concat!("        ", "?peer,"), true),
+            ("warn!(%error, count, \"it fails\");", false),
+            ("let x = ask()?; f(x?, y)", false),
+            ("fn f<T: ?Sized>()", false),
+            (concat!("/// `?after=NAME` and (", "?limit=N)"), false),
+        ] {
+            let expected = if found { vec!["1:debug-field".to_owned()] } else { Vec::new() };
+            assert_eq!(rules("crates/a/src/b.rs", line), expected, "{line}");
+        }
+        assert_eq!(rules("docs/a.md", concat!("f(", "?x)")), Vec::<String>::new());
     }
 
     #[test]

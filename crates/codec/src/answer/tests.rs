@@ -47,6 +47,20 @@ fn an_answer_that_needs_no_change_is_passed_on_in_one_piece() {
 }
 
 #[test]
+fn the_id_is_found_however_the_text_is_cut_and_passes_as_it_is() {
+    let e = expected(("screen-1", "1"), ("screen", "1"));
+    let json = br#"{"id":"request-7","model_name":"screen-1","model_version":"1","outputs":[{"id":"x"}]}"#;
+    for cut in 0..json.len() {
+        let (out, state) = run(&e, &[&json[..cut], &json[cut..]]).unwrap();
+        assert_eq!(out, r#"{"id":"request-7","model_name":"screen","model_version":"1","outputs":[{"id":"x"}]}"#);
+        let id = state.id().expect("its id");
+        let compared = [br#"{"id":"request-7"}"#, br#"{"id":"request-8"}"#].map(|request| id.compare(request));
+        assert_eq!(compared, [Compared::Same, Compared::Other]);
+    }
+    assert_eq!(run(&e, &[br#"{"model_name":"screen-1","id":7}"#]).unwrap().1.id(), None);
+}
+
+#[test]
 fn every_other_name_is_a_mismatch() {
     let e = expected(("screen-1", "1"), ("screen", "1"));
     for json in [

@@ -10,8 +10,8 @@ use holdfast_types::Revision;
 use super::change::Wish;
 use super::problem::Problem;
 use super::request::{Members, tags};
-use super::{Answer, Api, Input, answer, render};
-use crate::desk::{DeskError, GonePin, RevertTarget, What};
+use super::{Answer, Api, Input, answer, cold, render};
+use crate::desk::{DeskError, GonePin, Move, RevertTarget, What};
 
 /// What a text declares, and which of its sections do not route.
 struct Read {
@@ -56,7 +56,11 @@ impl Api {
         } else if !target.gone.is_empty() {
             return Err(gone(&target));
         }
+        let retained = self.fleet.retained().await?;
+        let cold = cold::cold(&target.edits, &self.desk.truth().in_force, &retained);
+        let (cold, cold_total) = (cold::listed(&cold, LISTED), cold.len());
         let reason = reason.unwrap_or_else(|| format!("back to revision {}", target.to));
+        let moves = target.moves();
         let wish = Wish { what: What::Edits(target.edits), reason, options, dry_run };
         // What the target was worked out from must be what is changed.
         let seen = base.unwrap_or(target.base);
@@ -64,6 +68,10 @@ impl Api {
         let mut told = render::done(&done);
         if let Some(told) = told.as_object_mut() {
             told.insert("to".to_owned(), target.to.0.into());
+            told.insert("cold".to_owned(), cold);
+            told.insert("cold_total".to_owned(), cold_total.into());
+            told.insert("moves".to_owned(), moves.iter().take(LISTED).map(moved).collect());
+            told.insert("moves_total".to_owned(), moves.len().into());
             told.insert("skipped".to_owned(), listed(&target.gone));
             told.insert("skipped_total".to_owned(), target.gone.len().into());
         }
@@ -74,6 +82,11 @@ impl Api {
 /// Pins that are listed one by one, and those that are named in words.
 const LISTED: usize = 1_000;
 const NAMED: usize = 100;
+
+/// What a pin does by a revert: what is in force moves, or only what is desired.
+fn moved(pin: &Move) -> Json {
+    json!({ "pin": &*pin.pin, "in_force": pin.in_force, "desired": pin.desired, "to": pin.to })
+}
 
 fn listed(gone: &[GonePin]) -> Json {
     let pin = |gone: &GonePin| json!({ "pin": &*gone.pin, "version": gone.version, "reason": gone.why });

@@ -9,8 +9,9 @@ use holdfast_decide::rollout::{Command, RolloutId};
 use holdfast_placement::seats::Seating;
 use holdfast_store::Error as StoreError;
 
+use super::cold::{self, KEEPING, Retained};
 use super::fleet::{Fleet, FleetError, Later, NodeView, RolloutView};
-use crate::rollouts::{CommandError, Rollouts, Sessions, Shown};
+use crate::rollouts::{CommandError, Head, Rollouts, Sessions, Shown, Standing};
 use crate::seats::Seats;
 
 /// The fleet of one control plane.
@@ -71,8 +72,24 @@ impl Fleet for Driven {
         Box::pin(self.view(id))
     }
 
+    fn retained(&self) -> Later<'_, Retained> {
+        Box::pin(async move {
+            let mut all = Retained::new();
+            let keeps = |head: &Head| KEEPING.iter().any(|stage| head.stages.contains_key(stage.as_str()));
+            for head in self.rollouts.list().await.map_err(unavailable)?.iter().filter(|head| keeps(head)) {
+                match self.view(RolloutId(head.id)).await {
+                    Ok(view) => all.extend(cold::retained([&view])),
+                    // Forgotten since the list was read.
+                    Err(FleetError::NotFound) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(all)
+        })
+    }
+
     fn command(&self, id: RolloutId, command: Command, author: &str) -> Later<'_, ()> {
-        tracing::info!(rollout = id.0, ?command, author, "a roll-out is told something");
+        tracing::info!(rollout = id.0, command = command.as_str(), author, "a roll-out is told something");
         let author = author.to_owned();
         Box::pin(async move {
             self.rollouts.command(id.0, command, &author).await.map_err(|error| match error {
@@ -95,6 +112,10 @@ impl Fleet for Driven {
             silent_ms: u64::try_from(node.silent.as_millis()).unwrap_or(u64::MAX),
         };
         nodes.into_values().map(view).collect()
+    }
+
+    fn follows(&self) -> bool {
+        *self.rollouts.standing().borrow() == Standing::Follows
     }
 
     fn seating(&self) -> Option<(Seating, Option<u64>)> {

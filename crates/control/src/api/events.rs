@@ -15,13 +15,14 @@ use http::{HeaderValue, Response};
 use http_body::Frame;
 use http_body_util::BodyExt;
 use serde_json::Value as Json;
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::watch;
 
 use holdfast_decide::rollout::RolloutId;
 
 use super::fleet::{Fleet, FleetError, RolloutView};
 use super::history::number;
 use super::problem::Problem;
+use super::streams::StreamPlace;
 use super::{Answer, Api, Input, render};
 
 /// A sign of life at least so often, so that nothing on the way takes the stream for dead.
@@ -32,8 +33,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 impl Api {
     pub(super) async fn events(&self, input: &Input<'_>) -> Answer {
         let id = RolloutId(number(input, "roll-out")?);
-        let place = self.streams.clone().try_acquire_owned();
-        let place = place.map_err(|_| Problem::unavailable("too many streams of events are open"))?;
+        let place = self.streams.admit(input.address)?;
         // Before the first look, so that no move is missed.
         let moved = self.fleet.moved();
         let view = self.fleet.rollout(id).await?;
@@ -55,7 +55,7 @@ struct Follow {
     /// What it was told last, without what moves by itself.
     told: Option<Json>,
     number: u64,
-    _place: OwnedSemaphorePermit,
+    _place: StreamPlace,
 }
 
 type Step = (Bytes, Option<Box<Follow>>);

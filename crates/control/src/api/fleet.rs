@@ -11,6 +11,7 @@ use holdfast_decide::rollout::{Command, Progress, Refusal, RolloutId};
 use holdfast_placement::seats::Seating;
 use holdfast_plane::Status;
 
+use super::cold::{self, Retained};
 use crate::desk::Retired;
 
 /// An answer that may take a while.
@@ -65,6 +66,16 @@ pub trait Fleet: Send + Sync {
     fn moved(&self) -> watch::Receiver<u64>;
     /// The gateways that are known, in order of their names.
     fn nodes(&self) -> Vec<NodeView>;
+
+    /// Pins, with the versions that roll-outs keep for a way back without a load.
+    fn retained(&self) -> Later<'_, Retained> {
+        Box::pin(async move { Ok(cold::retained(&self.rollouts(None, usize::MAX).await?)) })
+    }
+
+    /// Whether another control plane leads, which then is the one that gateways speak to.
+    fn follows(&self) -> bool {
+        false
+    }
 
     /// Who of the gateways starts loads, and the number of the seating that is to come. None: that is nobody's question here.
     fn seating(&self) -> Option<(Seating, Option<u64>)> {

@@ -12,11 +12,13 @@ mod apply;
 mod auth;
 mod certificates;
 mod change;
+mod cold;
 mod driven;
 mod events;
 mod fleet;
 mod history;
 mod openapi;
+mod own_tokens;
 mod problem;
 mod render;
 mod request;
@@ -24,9 +26,11 @@ mod resources;
 mod rollouts;
 mod routes;
 mod schemas;
+mod streams;
 mod tokens;
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -38,6 +42,7 @@ use crate::desk::Desk;
 
 pub use auth::{Caller, Door, Role};
 pub use certificates::Names;
+pub use cold::Retained;
 pub use driven::Driven;
 pub use fleet::{Fleet, FleetError, Later, NodeView, RolloutView};
 pub use openapi::document;
@@ -46,6 +51,7 @@ pub use tokens::{SHORTEST, Tokens, TokensError};
 
 use request::{Query, content_type};
 use routes::{Op, Route, Takes};
+use streams::Streams;
 
 /// The body of an answer: whole, or a stream of events.
 pub type Body = UnsyncBoxBody<Bytes, Infallible>;
@@ -62,14 +68,13 @@ const MAX_OBJECT: usize = 128 << 10;
 const MAX_STATE: usize = 64 << 20;
 /// The most whole states that are read at a time; one takes some hundred megabytes at its largest.
 const STATES: usize = 2;
-/// The most streams of events at a time.
-const STREAMS: usize = 64;
 
 /// The API over a desk and its fleet.
 pub struct Api {
     desk: Arc<Desk>,
     fleet: Arc<dyn Fleet>,
-    streams: Arc<Semaphore>,
+    own_tokens: Option<Arc<crate::tokens::Tokens>>,
+    streams: Streams,
     states: Semaphore,
     /// Changes follow one another.
     turns: Semaphore,
@@ -83,6 +88,8 @@ pub(crate) struct Input<'a> {
     query: Query,
     headers: &'a HeaderMap,
     body: Bytes,
+    /// Where it comes from, if that is known.
+    address: Option<IpAddr>,
 }
 
 type Answer = Result<Response<Body>, Problem>;
@@ -91,11 +98,17 @@ impl Api {
     /// Over this desk and this fleet.
     #[must_use]
     pub fn new(desk: Arc<Desk>, fleet: Arc<dyn Fleet>) -> Self {
-        let (streams, states, turns) = (Arc::new(Semaphore::new(STREAMS)), Semaphore::new(STATES), Semaphore::new(1));
-        Self { desk, fleet, streams, states, turns }
+        let (states, turns) = (Semaphore::new(STATES), Semaphore::new(1));
+        Self { desk, fleet, own_tokens: None, streams: Streams::default(), states, turns }
     }
 
-    /// Answers a request of somebody who was let in. `None`: the path is not one of this API, and the body was not touched.
+    /// The same, where gateways give tokens of their own.
+    #[must_use]
+    pub fn with_tokens(self, own_tokens: Option<Arc<crate::tokens::Tokens>>) -> Self {
+        Self { own_tokens, ..self }
+    }
+
+    /// Answers a request of somebody who was let in; an [`IpAddr`] among its extensions is where it comes from. `None`: the path is not one of this API, and the body was not touched.
     ///
     /// # Cancel safety
     /// If the future is dropped a change may have been made or not, never in part.
@@ -129,6 +142,7 @@ impl Api {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let (parts, body) = request.into_parts();
+        let address = parts.extensions.get::<IpAddr>().copied();
         let method = if parts.method == Method::HEAD { Method::GET } else { parts.method };
         let route = *routes
             .iter()
@@ -151,7 +165,7 @@ impl Api {
             Takes::Nothing => Bytes::new(),
             _ => request::body(&parts.headers, body, most).await?,
         };
-        self.run(Input { caller, route, names, query, headers: &parts.headers, body }).await
+        self.run(Input { caller, route, names, query, headers: &parts.headers, body, address }).await
     }
 
     async fn run(&self, input: Input<'_>) -> Answer {
@@ -170,7 +184,9 @@ impl Api {
             Op::Rollout => self.rollout(&input).await,
             Op::Events => self.events(&input).await,
             Op::Steer(what) => self.steer(what, &input).await,
-            Op::Nodes => Ok(self.nodes()),
+            Op::Nodes => self.nodes(),
+            Op::RevokeToken => self.revoke_token(&input).await,
+            Op::RotateKeys => self.rotate_keys(&input).await,
         }
     }
 }

@@ -155,6 +155,8 @@ fn id(route: &Route) -> String {
         Op::Steer(Steer::Resume) => "resume_rollout".to_owned(),
         Op::Steer(Steer::Revert) => "revert_rollout".to_owned(),
         Op::Nodes => "list_nodes".to_owned(),
+        Op::RevokeToken => "revoke_token".to_owned(),
+        Op::RotateKeys => "rotate_token_keys".to_owned(),
     }
 }
 
@@ -165,6 +167,7 @@ const fn tag(op: Op) -> &'static str {
         Op::Apply | Op::Revert | Op::Revisions | Op::Revision | Op::Diff => "revision",
         Op::Rollouts | Op::Rollout | Op::Events | Op::Steer(_) => "rollout",
         Op::Nodes => "node",
+        Op::RevokeToken | Op::RotateKeys => "token",
     }
 }
 
@@ -205,6 +208,8 @@ fn body(route: &Route) -> Option<Json> {
         Op::Steer(Steer::Revert) => reference("SteerRevert"),
         Op::Steer(_) => json!({ "type": "object", "additionalProperties": false }),
         Op::Apply => reference("State"),
+        Op::RevokeToken => reference("RevokeToken"),
+        Op::RotateKeys => reference("RotateKeys"),
         _ => return None,
     };
     let content = match route.takes {
@@ -230,6 +235,7 @@ fn responses(route: &Route) -> Json {
         Op::Rollout | Op::Steer(_) => ("application/json", reference("Rollout")),
         Op::Events => ("text/event-stream", json!({ "type": "string" })),
         Op::Nodes => ("application/json", reference("Nodes")),
+        Op::RevokeToken | Op::RotateKeys => ("application/json", json!({ "type": "object" })),
     };
     let mut all = Map::new();
     let good = json!({ "description": "Done", "content": { kind: { "schema": schema } } });
@@ -248,7 +254,9 @@ fn responses(route: &Route) -> Json {
 
 /// What a request may be refused with.
 fn refusals(route: &Route) -> impl Iterator<Item = (&'static str, bool)> {
-    let named = route.path.contains('{') || matches!(route.op, Op::Diff | Op::Revert) || route.query.contains(&"at");
+    let named = route.path.contains('{')
+        || matches!(route.op, Op::Diff | Op::Revert | Op::RevokeToken | Op::RotateKeys)
+        || route.query.contains(&"at");
     let changes = route.method != Method::GET;
     let conditional = matches!(route.op, Op::Put(_) | Op::Delete(_) | Op::Apply | Op::Revert);
     let body = route.takes != Takes::Nothing;
@@ -264,6 +272,7 @@ fn refusals(route: &Route) -> impl Iterator<Item = (&'static str, bool)> {
         ("413", body),
         ("415", body),
         ("422", changes),
+        ("429", route.op == Op::Events),
         ("500", true),
         ("503", true),
         ("504", changes),

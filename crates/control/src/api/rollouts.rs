@@ -1,6 +1,6 @@
 //! Roll-outs: listed, shown, steered. And the gateways that they go over.
 
-use http::{Response, StatusCode};
+use http::{HeaderValue, StatusCode};
 use serde_json::{Value as Json, json};
 
 use holdfast_decide::rollout::{Command, Refusal, RolloutId};
@@ -11,7 +11,7 @@ use super::problem::Problem;
 use super::request::{Members, Query};
 use super::resources::link;
 use super::routes::Steer;
-use super::{Answer, Api, Body, Input, answer, render};
+use super::{Answer, Api, Input, answer, render};
 use crate::rollouts::words::refused;
 
 /// The most roll-outs that are looked at for one page.
@@ -76,14 +76,21 @@ impl Api {
         Ok(answer::json(StatusCode::OK, &render::rollout(&view, true)))
     }
 
-    pub(super) fn nodes(&self) -> Response<Body> {
+    /// The gateways as this control plane hears them. One that follows hears none: an empty list would look like a fleet without gateways.
+    pub(super) fn nodes(&self) -> Answer {
+        if self.fleet.follows() {
+            let detail = "this control plane follows: gateways speak to the one that leads. Ask that one: of the control planes it is the one \
+                          whose /readyz?verbose says \"leads\": true";
+            let told = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "follows", detail);
+            return Err(told.header(http::header::RETRY_AFTER, HeaderValue::from_static("1")));
+        }
         let in_force = self.desk.truth().head.in_force.0;
         let nodes: Vec<Json> = self.fleet.nodes().iter().map(render::node).collect();
         let mut told = json!({ "in_force": in_force, "items": nodes });
         if let (Some((seating, next)), Some(object)) = (self.fleet.seating(), told.as_object_mut()) {
             object.insert("seating".to_owned(), render::seating(&seating, next));
         }
-        answer::json(StatusCode::OK, &told)
+        Ok(answer::json(StatusCode::OK, &told))
     }
 }
 

@@ -24,6 +24,8 @@ pub(crate) enum Op {
     Events,
     Steer(Steer),
     Nodes,
+    RevokeToken,
+    RotateKeys,
 }
 
 /// What is wanted of a roll-out.
@@ -92,7 +94,7 @@ const fn steer(path: &'static str, what: Steer, summary: &'static str) -> Route 
 }
 
 /// All of them.
-pub(crate) static ROUTES: [Route; 46] = [
+pub(crate) static ROUTES: [Route; 48] = [
     get("/openapi.json", Op::Document, &[], "This document"),
     get("/v1/pools", Op::List(Pool), PAGED, "List pools"),
     get("/v1/pools/{pool}", Op::Get(Pool), SPACE, "Show a pool"),
@@ -138,6 +140,14 @@ pub(crate) static ROUTES: [Route; 46] = [
     steer("/v1/rollouts/{rollout}/resume", Steer::Resume, "Resume a paused roll-out"),
     steer("/v1/rollouts/{rollout}/revert", Steer::Revert, "Send a roll-out back"),
     get("/v1/nodes", Op::Nodes, &[], "List gateways"),
+    post(
+        "/v1/tokens/revoke",
+        Op::RevokeToken,
+        Role::Operator,
+        Takes::Object,
+        "Revoke a token, or all tokens of an API key",
+    ),
+    post("/v1/tokens/rotate", Op::RotateKeys, Role::Admin, Takes::Maybe, "Have another key sign tokens"),
     get("/v1/replicas/{pool}", Op::List(Replica), PAGED, "List the declared replicas of a pool"),
 ];
 

@@ -60,6 +60,16 @@ fn asked(needed: &[&str], members: &[(&str, Json)]) -> Json {
     schema
 }
 
+/// One of the two, and why.
+fn revoke_token() -> Json {
+    let token = json!({ "type": "string", "pattern": "^[0-9a-f]{32}$", "description": "The claim jti" });
+    let key =
+        json!({ "type": "string", "pattern": "^(hfk_)?[0-9a-f]{12}$", "description": "The prefix of an API key" });
+    let mut schema = asked(&[], &[("token", token), ("key", key), ("reason", text())]);
+    schema["oneOf"] = json!([{ "required": ["token"] }, { "required": ["key"] }]);
+    schema
+}
+
 fn list(items: Json) -> Json {
     json!({ "type": "array", "items": items })
 }
@@ -332,6 +342,8 @@ pub(super) fn all() -> Json {
             ),
         ),
         ("SteerRevert", asked(&[], &[("confirmed", json!({ "type": "boolean" }))])),
+        ("RevokeToken", revoke_token()),
+        ("RotateKeys", asked(&[], &[("at_once", json!({ "type": "boolean" }))])),
         ("State", state()),
     ] {
         all.insert(name.to_owned(), schema);
@@ -345,7 +357,22 @@ fn gone() -> Json {
 }
 
 fn reverted() -> Json {
-    let own = object(&[("to", revision()), ("skipped", gone()), ("skipped_total", number())]);
+    let cold = list(object(&[("pin", text()), ("version", text())]));
+    let moved = object(&[
+        ("pin", text()),
+        ("in_force", or_null(text())),
+        ("desired", or_null(text())),
+        ("to", or_null(text())),
+    ]);
+    let own = object(&[
+        ("to", revision()),
+        ("moves", list(moved)),
+        ("moves_total", number()),
+        ("cold", cold),
+        ("cold_total", number()),
+        ("skipped", gone()),
+        ("skipped_total", number()),
+    ]);
     json!({ "allOf": [named("Done"), own] })
 }
 

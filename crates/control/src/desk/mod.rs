@@ -46,7 +46,7 @@ pub use ask::{Adopted, Ask, Change, Done, Retired, What};
 pub use error::{ActivateError, DeskError, Fault};
 pub use golden::inline as inline_golden;
 pub use options::{CanaryOption, PIN_OPTIONS, PinOptions, RolloutOptions, ShadowOption};
-pub use past::{GonePin, RevertTarget, Shown};
+pub use past::{GonePin, Move, RevertTarget, Shown};
 pub(crate) use plan::named_by;
 pub use retry::{PIN_RETRY, PinRetry};
 pub use truth::Truth;

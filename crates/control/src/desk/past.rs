@@ -29,8 +29,23 @@ pub struct RevertTarget {
     pub base: Revision,
     /// Edits of desired pins that lead there.
     pub edits: Vec<Edit>,
+    /// Where each of these pins is now, in the same order: in force, and desired.
+    pub now: Vec<(Option<String>, Option<String>)>,
     /// Those of them that cannot be made, since what they name has left the catalogue.
     pub gone: Vec<GonePin>,
+}
+
+/// What becomes of one pin. The versions; none: there is no pin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Move {
+    /// `TENANT/MODEL`.
+    pub pin: Arc<str>,
+    /// What is in force.
+    pub in_force: Option<String>,
+    /// What is desired.
+    pub desired: Option<String>,
+    /// What is to be both.
+    pub to: Option<String>,
 }
 
 /// A pin that cannot go back.
@@ -48,7 +63,23 @@ impl RevertTarget {
     /// Leaves out what cannot be made.
     pub fn skip_gone(&mut self) {
         let gone = &self.gone;
-        self.edits.retain(|edit| gone.iter().all(|pin| pin.pin != edit.name));
+        let kept = |edit: &Edit| gone.iter().all(|pin| pin.pin != edit.name);
+        let (edits, now) = (std::mem::take(&mut self.edits), std::mem::take(&mut self.now));
+        (self.edits, self.now) = edits.into_iter().zip(now).filter(|(edit, _)| kept(edit)).unzip();
+    }
+
+    /// What becomes of each pin. After a change that failed or was aborted what is desired is elsewhere than what is in force, and a revert moves both.
+    #[must_use]
+    pub fn moves(&self) -> Vec<Move> {
+        let version = |value: &Option<Arc<serde_json::Value>>| value.as_ref()?.as_str().map(str::to_owned);
+        let pins = self.edits.iter().zip(&self.now);
+        let pin = |(edit, (in_force, desired)): (&Edit, &(Option<String>, Option<String>))| Move {
+            pin: edit.name.clone(),
+            in_force: in_force.clone(),
+            desired: desired.clone(),
+            to: version(&edit.value),
+        };
+        pins.map(pin).collect()
     }
 }
 
@@ -121,7 +152,9 @@ impl Desk {
         }
         let edits = back(&truth, &then);
         let gone = edits.iter().filter_map(|edit| gone(&truth.desired, edit)).collect();
-        Ok(RevertTarget { to, base: truth.head.revision, edits, gone })
+        let at = |space: &Entries, name: &str| space.get(ResourceKind::Pin, name)?.as_str().map(str::to_owned);
+        let now = edits.iter().map(|edit| (at(&truth.in_force, &edit.name), at(&truth.desired, &edit.name))).collect();
+        Ok(RevertTarget { to, base: truth.head.revision, edits, now, gone })
     }
 
     /// The revision before the last one that flipped a pin.

@@ -169,7 +169,7 @@ impl Rollouts {
             if table.revision != truth.head.in_force {
                 table = Arc::new(truth.table());
             }
-            let view = View { table: table.clone(), orders: orders.borrow_and_update().clone() };
+            let view = View { table: table.clone(), orders: orders.borrow_and_update().clone(), ..View::default() };
             self.parts.sessions.publish(view);
             tokio::select! {
                 changed = truths.changed() => if changed.is_err() { return },

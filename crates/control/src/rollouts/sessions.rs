@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_plane::{GatewayEnd, Status, View};
+use holdfast_plane::{GatewayEnd, Status, TokenState, View};
 use holdfast_store::{RecordWrite, Result, Store};
 use holdfast_types::{GatewayName, Mono, Revision};
 use parking_lot::Mutex;
@@ -87,8 +87,8 @@ struct Inner {
     view: View,
     sessions: BTreeMap<GatewayName, Session>,
     roster: Roster,
-    /// Gateways of the roster without a link: their grant, and when they were last known of.
-    strangers: BTreeMap<GatewayName, (u64, Mono)>,
+    /// Gateways of the roster without a link: their grant, and when they were last known of. None: they have stopped in order, and nobody waits for them.
+    strangers: BTreeMap<GatewayName, (u64, Option<Mono>)>,
     /// How many of them were waited for when it was last looked.
     waited: usize,
 }
@@ -142,6 +142,10 @@ impl Sessions {
                     me.closed(&name);
                     return;
                 }
+                if status.borrow().left {
+                    me.left(&name);
+                    return;
+                }
                 me.heard(&name);
                 me.bump();
             }
@@ -166,13 +170,41 @@ impl Sessions {
         self.bump();
     }
 
-    /// Tells all gateways.
+    /// A gateway has stopped in order: it answers nobody any more, so nothing waits for its lease to end.
+    fn left(&self, name: &GatewayName) {
+        let mut inner = self.inner.lock();
+        // A link that came since has another word.
+        let gone = inner.sessions.get(name).is_some_and(|session| session.end.status.borrow().left);
+        let gone = gone.then(|| inner.sessions.remove(name)).flatten();
+        if gone.is_some() {
+            let grant = inner.roster.gateways.get(name).map_or(0, |lease| lease.grant);
+            inner.strangers.insert(name.clone(), (grant, None));
+        }
+        drop(inner);
+        if gone.is_some() {
+            tracing::info!(gateway = %name, "a gateway has stopped in order; nothing waits for it");
+        }
+        drop(gone);
+        self.bump();
+    }
+
+    /// Tells all gateways of a table and of orders.
     pub fn publish(&self, view: View) {
         let mut inner = self.inner.lock();
+        let view = View { tokens: inner.view.tokens.clone(), ..view };
         for session in inner.sessions.values() {
             session.end.view.send_replace(view.clone());
         }
         inner.view = view;
+    }
+
+    /// Tells all gateways of keys for their tokens.
+    pub fn publish_tokens(&self, tokens: Arc<TokenState>) {
+        let mut inner = self.inner.lock();
+        for session in inner.sessions.values() {
+            session.end.view.send_modify(|view| view.tokens = tokens.clone());
+        }
+        inner.view.tokens = tokens;
     }
 
     /// What a gateway is told, if it has a link here and a lease.
@@ -312,7 +344,7 @@ impl Sessions {
             // Its lease is over: it is known of, and not waited for.
             let grant = inner.roster.gateways.get(&name).map_or(0, |lease| lease.grant);
             let heard = inner.sessions.remove(&name).map_or(now, |session| session.heard);
-            inner.strangers.insert(name, (grant, heard));
+            inner.strangers.insert(name, (grant, Some(heard)));
             news = true;
         }
         let waited = inner.waited_for(now).count();
@@ -336,15 +368,15 @@ impl Inner {
         strangers.retain(|name, (grant, _)| roster.gateways.get(name).is_some_and(|lease| lease.grant == *grant));
         let unknown = roster.gateways.iter().filter(|(name, l)| l.lease_ms.is_some() && !sessions.contains_key(*name));
         for (name, lease) in unknown {
-            strangers.entry(name.clone()).or_insert((lease.grant, now));
+            strangers.entry(name.clone()).or_insert((lease.grant, Some(now)));
         }
     }
 
     /// Strangers whose lease is not over.
     fn waited_for(&self, now: Mono) -> impl Iterator<Item = &GatewayName> {
-        let running = move |(name, (_, since)): &(&GatewayName, &(u64, Mono))| {
+        let running = move |(name, (_, since)): &(&GatewayName, &(u64, Option<Mono>))| {
             let lease = self.roster.gateways.get(*name).and_then(|lease| lease.lease_ms);
-            lease.is_some_and(|ms| now.since(*since) <= Duration::from_millis(ms))
+            lease.zip(*since).is_some_and(|(ms, since)| now.since(since) <= Duration::from_millis(ms))
         };
         self.strangers.iter().filter(running).map(|(name, _)| name)
     }

@@ -115,4 +115,8 @@ async fn gateways_say_what_they_have_in_force() {
         "replicas_in_service": 0,
     });
     assert_eq!((&told["items"][0], &told["items"][1]["live"]), (&expected, &json!(false)));
+    // No gateway speaks to a control plane that follows: that is no fleet without gateways.
+    bench.fleet.follows.store(true, std::sync::atomic::Ordering::Relaxed);
+    let refused = bench.ask("GET /v1/nodes", &[], "").await;
+    assert_eq!((refused.refused(), refused.header("retry-after")), ((503, "follows"), "1"));
 }

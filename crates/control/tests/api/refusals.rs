@@ -34,7 +34,7 @@ async fn each_bad_request_is_told_what_is_wrong() {
         ("GET /v1/tenants?sort=name", &[], "", 400, "bad_request", "known: limit, after, at, space"),
         ("GET /v1/tenants?space=served", &[], "", 400, "bad_request", "desired or in_force"),
         ("GET /v1/tenants?after=a/b", &[], "", 400, "bad_request", "after"),
-        ("GET /v1/tenants?at=99", &[], "", 404, "not_found", "kept are"),
+        ("GET /v1/tenants?at=99", &[], "", 404, "not_found", "the oldest that is kept is 1, the newest"),
         ("GET /v1/pins?pending=true&at=1", &[], "", 400, "bad_request", "desired now"),
         ("GET /v1/revisions?after=9223372036854775808", &[], "", 400, "bad_request", "whole number"),
         ("GET /v1/rollouts?after=0", &[], "", 400, "bad_request", "whole number from 1"),

@@ -143,6 +143,7 @@ pub struct FakeFleet {
     pub refuses: Mutex<Option<Refusal>>,
     moved: watch::Sender<u64>,
     pub nodes: Mutex<Vec<NodeView>>,
+    pub follows: std::sync::atomic::AtomicBool,
 }
 
 impl Default for FakeFleet {
@@ -150,6 +151,7 @@ impl Default for FakeFleet {
         Self {
             rollouts: Mutex::default(),
             commands: Mutex::default(),
+            follows: std::sync::atomic::AtomicBool::new(false),
             refuses: Mutex::default(),
             moved: watch::Sender::new(0),
             nodes: Mutex::default(),
@@ -229,6 +231,10 @@ impl Fleet for FakeFleet {
 
     fn waits(&self) -> BTreeMap<Arc<str>, String> {
         BTreeMap::from([("acme/screen".into(), "the queue is long".to_owned())])
+    }
+
+    fn follows(&self) -> bool {
+        self.follows.load(std::sync::atomic::Ordering::Relaxed)
     }
 
     fn nodes(&self) -> Vec<NodeView> {

@@ -23,6 +23,15 @@ pub async fn what_was_can_be_read_and_gone_back_to(bench: Bench) {
     // Before the last change in force: the flip is taken back, and what is on its way too.
     let back = desk.revert_target(None).await.unwrap();
     assert_eq!((back.to, back.base), (Revision(2), Revision(3)));
+    let moves: Vec<_> = back.moves().into_iter().map(|m| (m.pin.to_string(), m.in_force, m.desired, m.to)).collect();
+    let version = |version: &str| Some(version.to_owned());
+    assert_eq!(
+        moves,
+        [
+            ("a/m".to_owned(), version("2"), version("2"), version("1")),
+            ("b/m".to_owned(), version("1"), version("3"), version("1")),
+        ]
+    );
     let done = desk.change(Ask { base: Some(back.base), ..ask(back.edits) }).await.unwrap();
     assert_eq!(pins(&desk.truth().desired), "a/m=1 b/m=1");
     assert_eq!(done.pending.len(), 1, "the way back is warmed like any other");

@@ -77,6 +77,20 @@ pub enum Command {
     },
 }
 
+impl Command {
+    /// The word for it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pause => "pause",
+            Self::Resume => "resume",
+            Self::Abort => "abort",
+            Self::Revert { confirmed: false } => "revert",
+            Self::Revert { confirmed: true } => "revert, also if it has to load",
+        }
+    }
+}
+
 /// What a replica says of a version.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Report {

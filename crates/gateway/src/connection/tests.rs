@@ -24,6 +24,7 @@ use crate::receipts::Receipts;
 use crate::residency::Driver;
 use crate::stage::blame::Blame;
 use crate::table::Tables;
+use crate::worker::Worker;
 
 /// More polls than any of these requests takes.
 const MANY: usize = 300;
@@ -31,7 +32,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 struct World {
     gateway: Arc<Gateway>,
-    worker: Arc<Worker>,
+    home: Arc<Home>,
     begun: Arc<AtomicUsize>,
     /// How often a load was under way when its request was dropped.
     left_loads: AtomicUsize,
@@ -84,11 +85,13 @@ impl World {
         let view = View { table: Arc::new(told), ..View::default() };
         let tasks = Tasks::new(Handle::current());
         let metrics = Arc::new(GatewayMetrics::new(&MetricsOptions::default()));
-        let driver = Driver::new(vec![tasks.clone()], tasks, metrics.clone());
+        let driver = Driver::new(vec![tasks.clone()], tasks.clone(), metrics.clone());
         driver.run();
         let tables = Tables::start(&view, Frame::new(taken.rest), driver.clone(), metrics.clone()).unwrap();
         let (_, drain) = DrainHandle::new();
+        let streams = crate::stream::Streams::new(metrics.registry());
         let gateway = Arc::new(Gateway {
+            streams,
             tables,
             driver,
             metrics,
@@ -106,7 +109,7 @@ impl World {
         });
         Self {
             gateway,
-            worker: Arc::new(Worker::new(0)),
+            home: Arc::new(Home { worker: Arc::new(Worker::new(0)), tasks, _held: Box::new(()) }),
             begun: Arc::default(),
             left_loads: AtomicUsize::new(0),
             stub,
@@ -122,10 +125,10 @@ impl World {
         let state = Arc::new(ConnState::default());
         let service = service_fn(|request: Request<Incoming>| {
             self.begun.fetch_add(1, Relaxed);
-            let id = self.worker.request_id();
+            let id = self.home.worker.request_id();
             let exchange = Exchange::begin(self.gateway.clone(), id, None, state.begin());
             let asked = AskedHow { is_h1: true, is_head: false };
-            answer(flow::enter(Box::new(exchange), request), asked, self.worker.clone(), state.clone())
+            answer(flow::enter(Box::new(exchange), request), asked, self.home.clone(), state.clone())
         });
         let is_over = {
             let mut serving = pin!(http1::Builder::new().serve_connection(TokioIo::new(server), service));

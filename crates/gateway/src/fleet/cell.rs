@@ -9,6 +9,7 @@ use std::sync::{Arc, Weak};
 use holdfast_placement::residency::{ReplicaIx, VersionIx};
 use holdfast_types::Mono;
 
+use super::echo::Echo;
 use super::replica::Replica;
 
 /// Hears that nothing uses a hidden version any more.
@@ -23,6 +24,8 @@ pub struct Cell {
     pub replica: Arc<Replica>,
     /// The version.
     pub version: VersionIx,
+    /// Whether its answers give the ids of requests back.
+    pub echo: Echo,
     holds: AtomicBool,
     hiding: AtomicBool,
     in_flight: AtomicU32,
@@ -50,6 +53,7 @@ impl Cell {
         Self {
             replica,
             version,
+            echo: Echo::default(),
             holds: AtomicBool::new(false),
             hiding: AtomicBool::new(false),
             in_flight: AtomicU32::new(0),

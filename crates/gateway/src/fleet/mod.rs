@@ -1,6 +1,7 @@
 //! The replicas of all pools, as they run: identities that outlive a configuration, and what each configuration makes of them.
 
 mod cell;
+mod echo;
 mod loading;
 mod pool;
 mod replica;

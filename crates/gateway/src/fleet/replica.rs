@@ -11,7 +11,6 @@ use http::HeaderValue;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::loading::Loads;
 use holdfast_config as config;
 use holdfast_net::{Bound, Connector, Fetch, ReplicaPool, Target, Tasks};
 use holdfast_placement::choose::{Candidate, FULL_SHARE};
@@ -19,6 +18,7 @@ use holdfast_placement::health::{Health, HealthConfig, HealthEvent, Transition};
 use holdfast_placement::residency::{ReplicaIx, ServerIx};
 use holdfast_types::{ModelName, Mono, PoolName, ReplicaName, Version, Weight};
 
+use super::loading::Loads;
 use crate::upstream_body::UpstreamBody;
 
 /// The most names of strangers that are told.
@@ -46,6 +46,8 @@ pub struct Replica {
     pub probe: Fetch,
     /// Asks for a poll at once.
     pub refresh: Notify,
+    /// For sockets that are passed through.
+    connector: Arc<Connector>,
     workers: Box<[Arc<ReplicaPool<UpstreamBody>>]>,
     /// The connections for requests, of all workers.
     bound: Arc<Bound>,
@@ -106,6 +108,7 @@ impl Replica {
             refresh: Notify::new(),
             workers: workers.iter().map(|tasks| ReplicaPool::new(connector.clone(), &bound, tasks.clone())).collect(),
             bound,
+            connector,
             copy_connections: ReplicaPool::new(
                 Arc::new(Connector::new(target())),
                 &Bound::new(COPIES),
@@ -200,6 +203,14 @@ impl Replica {
     #[must_use]
     pub fn in_flight(&self) -> u32 {
         self.in_flight.load(Relaxed) + self.copies.load(Relaxed)
+    }
+
+    /// Opens a connection for a socket that is passed through.
+    ///
+    /// # Errors
+    /// What the operating system says, or that it took longer than `most`.
+    pub async fn connect(&self, most: Duration) -> std::io::Result<tokio::net::TcpStream> {
+        self.connector.connect(most).await
     }
 
     /// Open connections for requests.

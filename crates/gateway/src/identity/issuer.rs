@@ -127,7 +127,7 @@ impl Issuer {
                 let is_new = before.as_ref().is_none_or(|before| !before.is_same(&keys));
                 if is_new {
                     let kids: Vec<&str> = keys.keys().iter().map(|key| shown(key.kid.as_deref())).collect();
-                    tracing::info!(issuer, ?kids, "the issuer's keys");
+                    tracing::info!(issuer, kids = kids.join(" "), "the issuer's keys");
                     for skipped in &skipped {
                         let (kid, why) = (shown(skipped.kid.as_deref()), skipped.why);
                         tracing::warn!(issuer, index = skipped.index, kid, why, "a key of the issuer is not used");

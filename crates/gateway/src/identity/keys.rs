@@ -60,6 +60,18 @@ impl ApiKeys {
         Some(Arc::new(Self { keys }))
     }
 
+    /// Whom the key with this prefix names, and a part of its hash: another key under the same prefix is another one. `None`: there is none, or its
+    /// time is over. `wall` is in milliseconds since 1970.
+    pub fn known(&self, prefix: &str, wall: u64) -> Option<(Arc<Subject>, String)> {
+        let known = self.keys.get(prefix)?.as_ref().filter(|known| known.expires.is_none_or(|until| wall < until))?;
+        Some((known.subject.clone(), known.hash.to_hex().chars().take(16).collect()))
+    }
+
+    /// When the key with this prefix ends, in milliseconds since 1970, if it does.
+    pub fn ends(&self, prefix: &str) -> Option<u64> {
+        self.keys.get(prefix)?.as_ref()?.expires
+    }
+
     /// Whom a key names. `wall` is in milliseconds since 1970.
     ///
     /// # Errors

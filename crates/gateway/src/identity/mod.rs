@@ -7,6 +7,7 @@ mod certificates;
 mod fetch;
 mod issuer;
 mod keys;
+mod own;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Weak};
@@ -18,17 +19,17 @@ use parking_lot::Mutex;
 use holdfast_config::{Auth, Config, JwtIssuer};
 use holdfast_identity::api_key::MARK;
 use holdfast_identity::cache::Found;
+use holdfast_identity::issuing::mint::Kind as TokenKind;
 use holdfast_identity::{BadTokens, Cache, Compact, Digest, Proof, Reject, Subject, Why, claims};
 use holdfast_net::Tasks;
 use holdfast_telemetry::{Clock, Counter, Family, GatewayMetrics, Kind, Label, Sink};
 use holdfast_types::{Failure, FailureKind, Mono};
 
-use keys::BadKey;
-
 pub use certificates::Certificates;
 pub use fetch::check_key_file;
 pub use issuer::Issuer;
-pub use keys::ApiKeys;
+pub use keys::{ApiKeys, BadKey};
+pub use own::{Bad, Own, OwnKeys};
 
 /// The most addresses whose bad tokens are counted.
 const ADDRESSES: usize = 10_000;
@@ -36,6 +37,8 @@ const ADDRESSES: usize = 10_000;
 /// What there is in a process of issuers, over all configurations.
 pub struct Identities {
     current: Mutex<Option<Arc<Identity>>>,
+    /// The keys of the gateways' own tokens.
+    pub own: Arc<OwnKeys>,
     tasks: Tasks,
     metrics: Arc<TokenMetrics>,
 }
@@ -45,6 +48,7 @@ impl Identities {
     pub fn new(tasks: Tasks, metrics: &GatewayMetrics) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             current: Mutex::default(),
+            own: Arc::default(),
             tasks,
             metrics: Arc::new(TokenMetrics::register(metrics, me.clone())),
         })
@@ -67,7 +71,9 @@ impl Identities {
             known(jwt).unwrap_or_else(|| Issuer::start(jwt.clone(), &self.tasks, self.metrics.fetches.clone()))
         });
         let workers = crate::server::worker_count(config);
-        let made = Arc::new(Identity::new(auth.clone(), issuers.collect(), workers, self.metrics.clone()));
+        let own = auth.tokens.clone().and_then(|tokens| Own::new(tokens, self.own.clone()));
+        let identity = Identity::new(auth.clone(), issuers.collect(), workers, self.metrics.clone());
+        let made = Arc::new(Identity { own, ..identity });
         *current = Some(made.clone());
         Some(made)
     }
@@ -150,6 +156,8 @@ impl From<Failure> for Refused {
 pub struct Identity {
     auth: Auth,
     issuers: Vec<Arc<Issuer>>,
+    /// Tokens of the gateways' own, if there are any.
+    pub own: Option<Own>,
     /// One for each worker, whose lock nobody else takes.
     caches: Box<[Mutex<Cache>]>,
     /// Asked only for what no cache has.
@@ -172,7 +180,7 @@ impl Identity {
         let room = (auth.cache as usize).div_ceil(workers);
         let caches = std::iter::repeat_with(|| Mutex::new(Cache::new(room))).take(workers).collect();
         let bad = Mutex::new(BadTokens::new(auth.bad_tokens.rate, auth.bad_tokens.burst, ADDRESSES));
-        Self { auth, issuers, caches, bad, metrics }
+        Self { auth, issuers, own: None, caches, bad, metrics }
     }
 
     /// Whom the token of a request names. `client` is its address; `may_wait` whether it may wait for keys.
@@ -234,6 +242,22 @@ impl Identity {
         Err(Failure::new(FailureKind::Unauthenticated, words))
     }
 
+    /// Whether a client may try to prove who it is with an API key or a refresh token.
+    ///
+    /// # Errors
+    /// `rate_limited`.
+    pub fn may_try(&self, now: Mono, client: Option<&str>) -> Result<(), Failure> {
+        address(client).map_or(Ok(()), |client| self.admit(now, client))
+    }
+
+    /// It has not.
+    pub fn failed(&self, now: Mono, client: Option<&str>) {
+        if let Some(client) = address(client) {
+            self.bad.lock().bad(now, client);
+        }
+        self.metrics.bad_key.inc();
+    }
+
     /// Whether this address has not sent too much that proves nobody.
     fn admit(&self, now: Mono, client: IpAddr) -> Result<(), Failure> {
         let admitted = self.bad.lock().admit(now, client);
@@ -290,6 +314,12 @@ impl Identity {
     fn check(&self, token: &[u8], now: Mono, wall: u64, may_wait: bool) -> Result<Proof, Checked> {
         let token = Compact::parse(token)?;
         let (issuer, all) = claims::read(&token.payload)?;
+        if let Some(own) = self.own.as_ref().filter(|own| own.issuer() == issuer) {
+            return own.check(TokenKind::Access, &token, &all, wall).map_err(|bad| match bad {
+                Bad::Reject(reject) => Checked::Bad(reject),
+                Bad::NoKeys => Checked::Stale,
+            });
+        }
         let issuer = self.issuers.iter().find(|one| *one.config.rules.issuer == *issuer);
         let issuer = issuer.ok_or(Reject::new(Why::Issuer, "the token's issuer is not known"))?;
         // What is over or meant for others is no reason to check a signature, let alone to fetch keys.

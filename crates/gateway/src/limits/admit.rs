@@ -20,14 +20,14 @@ use super::terms::{Key, Terms, What};
 pub struct OnConnection(Mutex<Option<Metered>>);
 
 impl OnConnection {
-    fn take(&self, now: Mono, allowance: Allowance) -> Result<(), Wait> {
+    fn take(&self, now: Mono, allowance: Allowance, credit: bool) -> Result<(), Wait> {
         let mut kept = self.0.lock();
         let metered = kept.get_or_insert_with(|| Metered::new(allowance, now));
         // Requests of several tenants may come over one connection, as from a proxy.
         if metered.allowance() != allowance {
             metered.change(allowance, now);
         }
-        metered.take(now, 1)
+        if credit { metered.borrow(now, 1) } else { metered.take(now, 1) }
     }
 
     fn give_back(&self, now: Mono) {
@@ -90,6 +90,8 @@ pub struct Asking<'a> {
     pub bytes: u64,
     /// It has been offered before, and waited for the store.
     pub again: bool,
+    /// What is not there may be taken on credit, of buckets that are this process's own.
+    pub credit: bool,
 }
 
 /// What a request holds. Given back by [`RouteLimits::settle`].
@@ -154,7 +156,7 @@ impl Scoped {
     }
 
     /// The gates of a request in order. Whom nobody names has none of a user's.
-    fn of(&self, endpoint: LimitedEndpoint, has_user: bool) -> &[Gate] {
+    pub(super) fn of(&self, endpoint: LimitedEndpoint, has_user: bool) -> &[Gate] {
         let gates = self.gates(endpoint);
         let from = if has_user { 0 } else { gates.users };
         gates.all.get(from..).unwrap_or_default()
@@ -162,7 +164,8 @@ impl Scoped {
 
     fn take(&self, asking: &Asking<'_>, user: Option<u128>, scope: Scope) -> Result<(), Refusal> {
         let gates = self.of(asking.endpoint, user.is_some());
-        let Err(short) = self.book.take(asking.now, user, gates, asking.bytes, asking.again) else { return Ok(()) };
+        let how = (asking.again, asking.credit && scope != Scope::Global);
+        let Err(short) = self.book.take(asking.now, user, gates, asking.bytes, how) else { return Ok(()) };
         let gate = gates.get(short.gate);
         let is_users = user.is_some() && short.gate < self.gates(asking.endpoint).users;
         let scope = if is_users { Scope::User } else { scope };
@@ -210,7 +213,7 @@ impl RouteLimits {
     }
 
     /// The limits of the tenant and its users, under the plan that was chosen.
-    fn own(&self, plan: Option<u16>) -> Option<&Scoped> {
+    pub(super) fn own(&self, plan: Option<u16>) -> Option<&Scoped> {
         let chosen = plan.and_then(|plan| self.chosen.get(usize::from(plan))).map(|(_, scoped)| scoped);
         chosen.or(self.tenant.as_ref())
     }
@@ -243,7 +246,7 @@ impl RouteLimits {
             global: false,
         };
         if self.connection != Allowance::Unlimited {
-            match asking.on.take(asking.now, self.connection) {
+            match asking.on.take(asking.now, self.connection, asking.credit) {
                 Ok(()) => taken.connection = true,
                 Err(wait) => {
                     let refusal =

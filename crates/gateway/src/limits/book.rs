@@ -18,6 +18,7 @@ use holdfast_quota::scopes::Scope;
 use holdfast_types::Mono;
 
 use super::shared::{Leased, Link};
+use super::steps::Steps;
 use super::terms::{Cap, Key, Terms, What};
 use super::users::{Room, Users};
 
@@ -103,6 +104,8 @@ pub struct Book {
     name: Box<str>,
     /// Told when the store has answered.
     answered: Notify,
+    /// Steps of sockets under overload.
+    pub(super) steps: Steps,
 }
 
 #[derive(Default)]
@@ -123,6 +126,7 @@ impl Book {
             link,
             name: name.into(),
             answered: Notify::new(),
+            steps: Steps::default(),
         })
     }
 
@@ -205,14 +209,15 @@ impl Book {
         &self.answered
     }
 
-    /// Takes what a request with so many bytes costs at all gates, in order, or nothing.
+    /// Takes what a request with so many bytes costs at all gates, in order, or nothing. Again: it has waited for the store. On credit: rates that are not
+    /// shared may go into debt.
     pub(super) fn take(
         &self,
         now: Mono,
         user: Option<u128>,
         gates: &[Gate],
         bytes: u64,
-        again: bool,
+        (again, credit): (bool, bool),
     ) -> Result<(), Short> {
         let mut inner = self.inner.lock();
         let now = inner.at(now);
@@ -221,7 +226,7 @@ impl Book {
             let taken = match inner.of(gate.at) {
                 None => Ok(()),
                 Some(Use::Leased(leased)) => leased.take(now, cost, again),
-                Some(used) => used.take(now, user, cost).map_err(|wait| (wait, false)),
+                Some(used) => used.take(now, user, cost, credit).map_err(|wait| (wait, false)),
             };
             if let Err((wait, soon)) = taken {
                 for gate in gates.iter().take(index) {
@@ -342,8 +347,9 @@ impl Use {
         true
     }
 
-    fn take(&mut self, now: Mono, user: Option<u128>, cost: u64) -> Result<(), Wait> {
+    fn take(&mut self, now: Mono, user: Option<u128>, cost: u64, credit: bool) -> Result<(), Wait> {
         match self {
+            Self::Rate(metered) if credit => metered.borrow(now, cost),
             Self::Rate(metered) => metered.take(now, cost),
             Self::Leased(leased) => leased.take(now, cost, false).map_err(|(wait, _)| wait),
             Self::RateByUser(Allowance::Unlimited, _) => Ok(()),
@@ -355,7 +361,8 @@ impl Use {
                 }
             }
             Self::RateByUser(Allowance::Limited(limit), users) => {
-                user.map_or(Ok(()), |user| users.take(*limit, now, user, cost))
+                let take = if credit { Users::borrow } else { Users::take };
+                user.map_or(Ok(()), |user| take(users, *limit, now, user, cost))
             }
             Self::AtOnce(most, running) => started(running.start(*most), *most),
             Self::AtOnceByUser(most, by_user) => {

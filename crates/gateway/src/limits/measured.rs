@@ -33,6 +33,7 @@ impl Measured {
             on: &self.on,
             bytes,
             again: false,
+            credit: false,
         };
         let Ok(taken) = route.admit(&asking, |_| {}) else { return false };
         route.settle(&self.on, now, &taken, true, bytes);

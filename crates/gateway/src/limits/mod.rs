@@ -8,6 +8,7 @@
 //! | `shared` | limits that gateways share, and the way to their store |
 //! | `admit` | one request at all scopes, all or nothing, and what it gives back when it ends |
 //! | `attempts` | connections that addresses open |
+//! | `steps` | how short a limit is, and the steps that sockets take then |
 //! | `told` | what a client that is refused is told |
 //! | `show` | the limits and their use, for the admin port |
 //!
@@ -21,6 +22,7 @@ mod book;
 mod measured;
 mod shared;
 mod show;
+mod steps;
 mod terms;
 #[cfg(test)]
 mod tests;
@@ -36,11 +38,12 @@ use holdfast_config::Config;
 use holdfast_telemetry::Clock;
 use holdfast_types::{ModelName, TenantId};
 
-pub use admit::{Asking, Refusal, RouteLimits, Taken};
+pub use admit::{Asking, OnConnection, Refusal, RouteLimits, Taken};
 pub use attempts::AddressAttempts;
 pub use measured::Measured;
 pub use shared::Link;
 pub use show::{explained, listed};
+pub use steps::Step;
 pub use terms::{What, allowance};
 pub use told::tell;
 

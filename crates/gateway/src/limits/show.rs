@@ -45,7 +45,11 @@ fn tenant(table: &LimitTable, name: &TenantId, terms: &Terms, now: Mono) -> Valu
         all.insert(0, row);
     }
     let mode = if terms.shadow { "shadow" } else { "enforce" };
-    json!({ "tenant": name.as_str(), "plan": terms.plan, "mode": mode, "limits": all })
+    let mut row = json!({ "tenant": name.as_str(), "plan": terms.plan, "mode": mode, "limits": all });
+    if let Some(steps) = book.and_then(|book| book.steps.shown()) {
+        row["ladder"] = steps;
+    }
+    row
 }
 
 fn limits(terms: &Terms, book: Option<&Book>, now: Mono) -> Vec<Value> {

@@ -67,6 +67,7 @@ impl World {
             on: &self.on,
             bytes,
             again: false,
+            credit: false,
         };
         route.admit(&asking, |_| {})
     }
@@ -213,7 +214,16 @@ fn exceptions_have_buckets_of_their_own_and_leave_the_rest_to_the_plan() {
         let route = world.route("a", model).unwrap();
         let user = route.who(b"u");
         route.admit(
-            &Asking { now: world.now, endpoint, user, on: &world.on, plan: None, bytes: 0, again: false },
+            &Asking {
+                now: world.now,
+                endpoint,
+                user,
+                on: &world.on,
+                plan: None,
+                bytes: 0,
+                again: false,
+                credit: false,
+            },
             |_| {},
         )
     };
@@ -263,6 +273,7 @@ fn shadow_counts_what_it_would_refuse_and_refuses_nothing() {
             on: &world.on,
             bytes: 0,
             again: false,
+            credit: false,
         };
         let taken = world.route("a", "m").unwrap().admit(&asking, |_| would += 1).expect("it passes");
         world.end("a", &taken, true, 0);

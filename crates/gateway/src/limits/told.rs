@@ -73,7 +73,8 @@ impl Refusal {
         }
     }
 
-    fn allowance(&self, limits: &RouteLimits) -> Option<Limit> {
+    /// The rate that refused. None: it was a count.
+    pub fn allowance(&self, limits: &RouteLimits) -> Option<Limit> {
         if self.scope == Scope::Connection {
             return limited(limits.connection);
         }

@@ -105,6 +105,11 @@ impl Users {
         self.bucket(limit, now, user).take(limit, now, cost)
     }
 
+    /// The same, on credit if need be.
+    pub fn borrow(&mut self, limit: Limit, now: Mono, user: u128, cost: u64) -> Result<(), Wait> {
+        self.bucket(limit, now, user).borrow(limit, now, cost)
+    }
+
     pub fn give_back(&mut self, limit: Limit, now: Mono, user: u128, tokens: u64) {
         // Whoever was forgotten had a full bucket.
         if let Some(bucket) = self.known(user) {

@@ -13,6 +13,12 @@ use holdfast_types::{Failure, FailureKind};
 
 use crate::headers;
 use crate::settings::Settings;
+use crate::stream;
+
+/// Where tokens are given (RFC 6749, 3.2).
+const TOKEN_PATH: &str = "/oauth/token";
+/// Where the keys are published that they are checked with.
+const KEY_SET_PATH: &str = "/.well-known/jwks.json";
 
 /// A call about one model.
 pub struct ModelCall<'p> {
@@ -34,6 +40,12 @@ pub enum Asked<'p> {
     Live,
     /// Whether the gateway is ready.
     Ready,
+    /// A token.
+    Token,
+    /// The keys that tokens are checked with.
+    KeySet,
+    /// A WebSocket.
+    Stream,
 }
 
 /// Reads a request's line.
@@ -57,7 +69,7 @@ pub fn accept<'p>(parts: &'p Parts, has_body: bool, settings: &Settings) -> Resu
         return Err(Failure::new(FailureKind::BadRequest, Violation::RequestLine.to_string()));
     }
     if parts.method == Method::CONNECT {
-        return Err(method_not_allowed());
+        return if is_socket(parts, settings) { Ok(Asked::Stream) } else { Err(method_not_allowed()) };
     }
     let read = matches!(parts.method, Method::GET | Method::HEAD);
     if read && has_body {
@@ -83,12 +95,25 @@ pub fn accept<'p>(parts: &'p Parts, has_body: bool, settings: &Settings) -> Resu
                 let why = "the model repository is managed by the gateway; see its admin port";
                 return Err(Failure::new(FailureKind::BadRequest, why).with_status(404));
             }
+            Target::Unknown if settings.has_tokens() && path == TOKEN_PATH => {
+                return if parts.method == Method::POST { Ok(Asked::Token) } else { Err(method_not_allowed()) };
+            }
+            Target::Unknown if settings.has_tokens() && path == KEY_SET_PATH => Asked::KeySet,
+            Target::Unknown if stream::is_at(settings.stream.as_deref(), path) => Asked::Stream,
             Target::Unknown => {
                 return Err(Failure::new(FailureKind::BadRequest, "there is nothing at this path").with_status(404));
             }
         },
     };
     if read { Ok(asked) } else { Err(method_not_allowed()) }
+}
+
+/// Whether an extended CONNECT (RFC 8441) asks for a WebSocket here.
+#[cold]
+fn is_socket(parts: &Parts, settings: &Settings) -> bool {
+    let protocol = parts.extensions.get::<hyper::ext::Protocol>();
+    let is_websocket = protocol.is_some_and(|protocol| protocol.as_str() == "websocket");
+    is_websocket && stream::is_at(settings.stream.as_deref(), parts.uri.path())
 }
 
 /// The version that the path or the header names.

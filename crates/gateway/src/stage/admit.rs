@@ -33,10 +33,34 @@ pub fn admit(
     admit_limited(exchange, fields, declared, op, settings)
 }
 
+/// The same for a message over a socket. `credit`: what is not there may be taken on credit.
+///
+/// # Errors
+/// As [`admit`].
+pub fn admit_message(
+    exchange: &mut Exchange,
+    fields: &HeaderMap,
+    bytes: u64,
+    credit: bool,
+    settings: &Settings,
+) -> Result<(), Failure> {
+    admit_with(exchange, fields, (Some(bytes), credit), ModelOp::Infer, settings)
+}
+
 fn admit_limited(
     exchange: &mut Exchange,
     fields: &HeaderMap,
     declared: Option<u64>,
+    op: ModelOp,
+    settings: &Settings,
+) -> Result<(), Failure> {
+    admit_with(exchange, fields, (declared, false), op, settings)
+}
+
+fn admit_with(
+    exchange: &mut Exchange,
+    fields: &HeaderMap,
+    (declared, credit): (Option<u64>, bool),
     op: ModelOp,
     settings: &Settings,
 ) -> Result<(), Failure> {
@@ -49,12 +73,12 @@ fn admit_limited(
     // A body that does not say its length is taken for as long as one that is kept whole may be, and settled.
     let bytes = declared.unwrap_or(settings.buffer as u64);
     let plan = exchange.subject.as_ref().and_then(|subject| limits.chosen(subject.chosen()?));
-    let asking = Asking { now: exchange.begun, endpoint, user, plan, on, bytes, again: false };
+    let asking = Asking { now: exchange.begun, endpoint, user, plan, on, bytes, again: false, credit };
     let (admitted, would) = ask(limits, &asking);
     if let Err(refusal) = &admitted
         && refusal.soon
     {
-        exchange.ordered = Some(Box::new(Ordered { endpoint, user, plan, bytes, scope: refusal.scope }));
+        exchange.ordered = Some(Box::new(Ordered { endpoint, user, plan, bytes, credit, scope: refusal.scope }));
         return Ok(());
     }
     end(exchange, limits, admitted, would)
@@ -67,6 +91,7 @@ pub struct Ordered {
     user: Option<u128>,
     plan: Option<u16>,
     bytes: u64,
+    credit: bool,
     scope: Scope,
 }
 
@@ -127,7 +152,7 @@ pub async fn wait_for_order(exchange: &mut Exchange, ordered: Ordered) -> Result
     let Some(limits) = &state.limits else { return Ok(()) };
     let patience = exchange.gateway().tables.limits.link().map(|link| link.patience()).unwrap_or_default();
     let until = tokio::time::Instant::now() + patience;
-    let Ordered { endpoint, user, plan, bytes, mut scope } = ordered;
+    let Ordered { endpoint, user, plan, bytes, credit, mut scope } = ordered;
     let begun = Clock::now();
     loop {
         let Some(answered) = limits.answered(scope) else { return Ok(()) };
@@ -136,7 +161,7 @@ pub async fn wait_for_order(exchange: &mut Exchange, ordered: Ordered) -> Result
         answered.as_mut().enable();
         let now = Clock::now();
         let asked = exchange.on_connection.kept().map(|on| {
-            let asking = Asking { now, endpoint, user, plan, on, bytes, again: true };
+            let asking = Asking { now, endpoint, user, plan, on, bytes, again: true, credit };
             ask(limits, &asking)
         });
         let Some((admitted, would)) = asked else { return Ok(()) };

@@ -84,6 +84,55 @@ pub async fn dispatch(
     }
 }
 
+/// What earlier attempts of something that lasts have taught.
+#[derive(Default)]
+pub struct Holding {
+    tried: Option<Tried>,
+    member: u64,
+}
+
+impl Holding {
+    /// An attempt has failed before anything was sent. Another may be made.
+    ///
+    /// # Errors
+    /// None may: the failure.
+    pub fn failed(&mut self, exchange: &Exchange, failure: Failure) -> Result<(), Failure> {
+        let Some(tried) = &mut self.tried else { return Err(failure) };
+        again(exchange, &Payload::default(), tried, self.member, failure, "connect")
+    }
+}
+
+/// Chooses a replica for something that lasts, such as a socket: the same choice, the same wait for a load. It is in flight there for as long as what is given.
+///
+/// # Errors
+/// `no_holder`, `overloaded`; what the last attempt failed with.
+///
+/// # Cancel safety
+/// Nothing is held before it returns.
+pub async fn hold(
+    exchange: &mut Exchange,
+    worker: &Worker,
+    holding: &mut Holding,
+    deadline: Mono,
+) -> Result<InFlight, Failure> {
+    let tried = holding.tried.get_or_insert(Tried { members: 0, last: None, retries: 0, waits: 0 });
+    loop {
+        match pick(exchange, worker, tried.members) {
+            Pick::Serve(in_flight, member) => {
+                exchange.note(|journal| journal.tries(member));
+                holding.member = member;
+                return Ok(in_flight);
+            }
+            Pick::Busy => {
+                let resolution = exchange.resolution.as_ref();
+                let busy = || resolution.map_or_else(nobody, |r| busy(Some(&r.state), r.route.subset));
+                return Err(tried.last.take().unwrap_or_else(busy));
+            }
+            Pick::NoHolder(candidates) => wait(exchange, candidates, tried, deadline).await?,
+        }
+    }
+}
+
 /// Every holder is at its bound or left alone.
 pub(crate) fn busy(state: Option<&RouteState>, subset: u8) -> Failure {
     let left = state.map(|state| state.pause_left(subset, Clock::now())).unwrap_or_default();

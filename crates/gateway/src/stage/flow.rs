@@ -26,7 +26,9 @@ use crate::identity::{Issuer, Refused};
 use crate::probes;
 use crate::server::Gateway;
 use crate::settings::Settings;
+use crate::stream::Opening;
 use crate::table::Table;
+use crate::tokens::{self, TokenCall};
 use crate::trail::Trail;
 use crate::worker::Worker;
 
@@ -36,6 +38,10 @@ pub enum Entered {
     Answered(Response<AnswerBody>),
     /// It has its route, and is to be served.
     Routed(Box<Call>),
+    /// It asks for a token.
+    Token(Box<TokenCall>),
+    /// It wants to become a socket.
+    Opens(Box<Opening>),
     /// It insists on a table that is not in force here yet, or its token's key is being fetched.
     Early(Box<Early>),
 }
@@ -62,12 +68,12 @@ const EARLY: Duration = Duration::from_secs(6);
 
 /// A request with its route, on its way to a replica.
 pub struct Call {
-    exchange: Box<Exchange>,
-    settings: Arc<Settings>,
-    head: send::Head,
-    body: Option<Incoming>,
-    payload: Payload,
-    deadline: Mono,
+    pub(super) exchange: Box<Exchange>,
+    pub(super) settings: Arc<Settings>,
+    pub(super) head: send::Head,
+    pub(super) body: Option<Incoming>,
+    pub(super) payload: Payload,
+    pub(super) deadline: Mono,
 }
 
 /// Accepts, identifies and resolves. Synchronous, over one table.
@@ -278,6 +284,15 @@ fn enter_under(
     let settings = &table.settings;
     let call = match accept(&parts, !body.is_end_stream(), settings) {
         Ok(Asked::Model(call)) => call,
+        Ok(Asked::Token) => {
+            let settings = settings.clone();
+            return Entered::Token(Box::new(TokenCall { exchange, settings, fields: parts.headers, body }));
+        }
+        Ok(Asked::KeySet) => return Entered::Answered(tokens::key_set(exchange, settings)),
+        Ok(Asked::Stream) => {
+            let request = Request::from_parts(parts, body);
+            return Entered::Opens(Box::new(Opening { exchange, request }));
+        }
         Ok(asked) => return Entered::Answered(own_answer(exchange, gateway, &asked, parts.uri.query())),
         Err(failure) => return Entered::Answered(finish::failed(exchange, &failure)),
     };
@@ -399,7 +414,7 @@ pub async fn serve(mut call: Box<Call>, worker: Arc<Worker>) -> Response<AnswerB
 
 /// Keeps what a copy needs, and passes the answer on.
 #[cold]
-fn kept(call: Call, received: send::Received) -> Response<AnswerBody> {
+pub(super) fn kept(call: Call, received: send::Received) -> Response<AnswerBody> {
     let Call { mut exchange, head, payload, .. } = call;
     if let Some(shadow) = &mut exchange.shadow {
         shadow.keep(&exchange.id, head, &payload, &received);
@@ -407,7 +422,7 @@ fn kept(call: Call, received: send::Received) -> Response<AnswerBody> {
     finish::answer(exchange, received)
 }
 
-async fn served(call: &mut Call, worker: &Worker) -> Result<send::Received, Failure> {
+pub(super) async fn served(call: &mut Call, worker: &Worker) -> Result<send::Received, Failure> {
     if let Some(ordered) = call.exchange.ordered.take() {
         Box::pin(admit::wait_for_order(&mut call.exchange, *ordered)).await?;
     }
@@ -434,7 +449,9 @@ fn own_answer(
     let (status, json) = match asked {
         Asked::Ready => probes::ready(gateway, probes::is_verbose(query)),
         Asked::ServerMetadata => (StatusCode::OK, probes::server_metadata()),
-        Asked::Live | Asked::Model(_) => (StatusCode::OK, probes::live()),
+        Asked::Live | Asked::Model(_) | Asked::Token | Asked::KeySet | Asked::Stream => {
+            (StatusCode::OK, probes::live())
+        }
     };
     finish::own(exchange, status, json)
 }

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use http::HeaderMap;
 
 use holdfast_identity::Subject;
+use holdfast_net::tls::Peer;
 use holdfast_telemetry::Clock;
-use holdfast_types::{Failure, FailureKind, TenantId};
+use holdfast_types::{Failure, FailureKind, Mono, TenantId};
 
 use crate::exchange::Exchange;
-use crate::identity::{Certificates, NO_TOKEN, Refused};
+use crate::identity::{Certificates, Identity, NO_TOKEN, Refused};
 use crate::settings::Settings;
 
 /// Whose request it is.
@@ -42,34 +43,66 @@ pub fn identify<'h>(
     exchange: &Exchange,
     may_wait: bool,
 ) -> Result<Who<'h>, Refused> {
+    let by_token = |identity: &Identity| {
+        let (begun, client, keys) = (exchange.begun, exchange.client(), settings.keys.as_deref());
+        identity.identify(headers, begun, client, may_wait, keys)
+    };
     if let Some(certificates) = &settings.certificates {
-        return certified(headers, settings, exchange, may_wait, certificates);
+        return certified(headers, settings, certificates, exchange.peer.as_deref(), by_token).map(Who::Proved);
     }
     match &settings.identity {
         None => Ok(Who::Named(trusted(headers, settings)?)),
-        Some(identity) => {
-            let (begun, client, keys) = (exchange.begun, exchange.client(), settings.keys.as_deref());
-            identity.identify(headers, begun, client, may_wait, keys).map(Who::Proved)
-        }
+        Some(identity) => by_token(identity).map(Who::Proved),
     }
 }
 
 /// Whose request it is where certificates are known: whose its `authorization` says, if it has one, else whose its certificate says.
-fn certified<'h>(
+fn certified(
+    headers: &HeaderMap,
+    settings: &Settings,
+    certificates: &Certificates,
+    peer: Option<&Peer>,
+    by_token: impl FnOnce(&Identity) -> Result<Arc<Subject>, Refused>,
+) -> Result<Arc<Subject>, Refused> {
+    let identity = settings.identity.as_ref().filter(|_| headers.contains_key(http::header::AUTHORIZATION));
+    match (identity, peer) {
+        (Some(identity), _) => by_token(identity),
+        (None, Some(peer)) => Ok(certificates.subject(peer, Clock::wall_millis() / 1_000)?),
+        (None, None) => Err(Failure::new(FailureKind::Unauthenticated, NO_TOKEN).into()),
+    }
+}
+
+/// Whom a credential names that was good before: its time may be over, its key may have been taken away. Not counted against its address, since whoever keeps
+/// a socket open does not try.
+///
+/// # Errors
+/// As [`identify`].
+pub fn again(
+    headers: &HeaderMap,
+    settings: &Settings,
+    peer: Option<&Peer>,
+    now: Mono,
+) -> Result<Option<Arc<Subject>>, Refused> {
+    let by_token = |identity: &Identity| identity.identify(headers, now, None, true, settings.keys.as_deref());
+    match (&settings.certificates, &settings.identity) {
+        (Some(certificates), _) => certified(headers, settings, certificates, peer, by_token).map(Some),
+        (None, Some(identity)) => by_token(identity).map(Some),
+        (None, None) => Ok(trusted(headers, settings).map(|_| None)?),
+    }
+}
+
+/// Whose request it is, as it is known already: whom a token or a certificate has proved, or else whom the trusted header names.
+///
+/// # Errors
+/// `unauthenticated`.
+pub fn as_known<'h>(
     headers: &'h HeaderMap,
     settings: &Settings,
-    exchange: &Exchange,
-    may_wait: bool,
-    certificates: &Certificates,
-) -> Result<Who<'h>, Refused> {
-    let identity = settings.identity.as_ref().filter(|_| headers.contains_key(http::header::AUTHORIZATION));
-    match (identity, &exchange.peer) {
-        (Some(identity), _) => {
-            let (begun, client, keys) = (exchange.begun, exchange.client(), settings.keys.as_deref());
-            identity.identify(headers, begun, client, may_wait, keys).map(Who::Proved)
-        }
-        (None, Some(peer)) => Ok(Who::Proved(certificates.subject(peer, Clock::wall_millis() / 1_000)?)),
-        (None, None) => Err(Failure::new(FailureKind::Unauthenticated, NO_TOKEN).into()),
+    subject: Option<&Arc<Subject>>,
+) -> Result<Who<'h>, Failure> {
+    match subject {
+        Some(subject) => Ok(Who::Proved(subject.clone())),
+        None => trusted(headers, settings).map(Who::Named),
     }
 }
 

@@ -5,12 +5,13 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use http_body::Body;
 use hyper::body::Incoming;
 
-use holdfast_codec::answer::name_told;
+use holdfast_codec::answer::{Compared, name_told};
 use holdfast_codec::oip::{self, ModelOp};
 use holdfast_net::ReplicaConn;
 use holdfast_placement::health::HealthEvent;
 use holdfast_types::{Failure, FailureKind};
 
+use super::payload::Payload;
 use super::reading::{Held, Holding, Whole, hold, read_whole};
 use super::send::{Attempt, One, Received, ReceivedBody, broken, overdue};
 use crate::answer::{Fault, Passing, Reading, join};
@@ -24,14 +25,20 @@ impl One<'_> {
         self,
         response: Response<Incoming>,
         conn: ReplicaConn<UpstreamBody>,
+        sent: &Payload,
     ) -> Result<Attempt, Failure> {
         if response.status().is_success() {
-            return self.success(response, conn).await;
+            return self.success(response, conn, sent).await;
         }
         self.refused(response, conn).await
     }
 
-    async fn success(self, response: Response<Incoming>, conn: ReplicaConn<UpstreamBody>) -> Result<Attempt, Failure> {
+    async fn success(
+        self,
+        response: Response<Incoming>,
+        conn: ReplicaConn<UpstreamBody>,
+        sent: &Payload,
+    ) -> Result<Attempt, Failure> {
         let (parts, incoming) = response.into_parts();
         let Some(rule) = self.exchange.resolution.as_ref().map(|r| r.state.rule.clone()) else { return Err(overdue()) };
         let looks = rule.check != holdfast_config::AnswerCheck::None;
@@ -58,6 +65,7 @@ impl One<'_> {
         let reading = Reading::new(rule, json);
         let held = hold(incoming, reading, self.head.answer_head, self.until).await;
         match held {
+            Ok(held) if self.is_anothers(&held, sent) => self.anothers_answer(),
             Ok(held) => self.release(parts, held, conn, json),
             Err(Held::Late) => Err(overdue()),
             Err(Held::Broken) => {
@@ -71,6 +79,31 @@ impl One<'_> {
             }
             Err(Held::Fault(fault)) => Err(self.wrong_version(&fault)),
         }
+    }
+
+    /// Whether it names another request than was sent, and the replica is one that gives ids back.
+    fn is_anothers(&self, held: &Holding, sent: &Payload) -> bool {
+        let Some(id) = held.reading.id() else { return false };
+        let echo = &self.in_flight.cell().echo;
+        // Behind the JSON there may be tensors.
+        let json = self.head.fields.get(JSON_LENGTH).map(|value| number(value).and_then(|n| usize::try_from(n).ok()));
+        let compared = match json {
+            Some(None) => Compared::Unknown,
+            Some(Some(most)) => sent.compare(id, most, echo.is_worth_reading()),
+            None => sent.compare(id, usize::MAX, echo.is_worth_reading()),
+        };
+        echo.takes(id, compared)
+    }
+
+    /// The answer to another request, one that the server should have given before on this connection. What else comes over it is in doubt as well, so the
+    /// connection is closed.
+    fn anothers_answer(self) -> Result<Attempt, Failure> {
+        self.count("bad_answer");
+        let (cell, gateway) = (self.in_flight.cell(), self.exchange.gateway());
+        let detail = "an answer had the id of another request; its connection was closed".to_owned();
+        let alarms = &gateway.driver.alarms;
+        alarms.note(&gateway.driver.fleet, "anothers_answer", cell.replica.ix, Some(cell.version), detail);
+        self.maybe_executed(broken("the replica answered with the id of another request"), "broken")
     }
 
     fn release(
@@ -135,7 +168,7 @@ impl One<'_> {
         let Some(object) = value.as_object_mut() else { return Err(broken("the replica's metadata is no object")) };
         let name = object.get("name").and_then(serde_json::Value::as_str);
         if name.is_some_and(|name| name != expected.upstream_model) {
-            let told = name.and_then(name_told);
+            let told = name.and_then(name_told).unwrap_or("(a text that is no name)".into());
             let fault = format!("metadata is of {told:?} where {:?} was asked", expected.upstream_model);
             return Err(self.wrong_version(&fault));
         }

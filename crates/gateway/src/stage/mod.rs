@@ -12,5 +12,6 @@ pub mod payload;
 pub mod reading;
 pub mod refusal;
 pub mod resolve;
+pub mod said;
 pub mod send;
 pub mod submission;

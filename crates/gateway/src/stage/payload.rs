@@ -8,6 +8,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
+use holdfast_codec::answer::{AnswerId, Compared};
 use holdfast_telemetry::Hash;
 use holdfast_types::{Failure, FailureKind};
 
@@ -76,6 +77,18 @@ impl Payload {
         match self {
             Self::Whole(_) => false,
             Self::Stream(_, fault) => fault.owes(),
+        }
+    }
+
+    /// What an answer's `id` is to this request, whose JSON has so many bytes at most and is read to its end for it or only looked at. Of a body that streams through nothing is kept to
+    /// compare it with.
+    pub fn compare(&self, id: &AnswerId, json: usize, in_full: bool) -> Compared {
+        match self {
+            Self::Whole(bytes) => {
+                let json = bytes.get(..json).unwrap_or(bytes);
+                if in_full { id.compare(json) } else { id.glance(json) }
+            }
+            Self::Stream(..) => Compared::Unknown,
         }
     }
 

@@ -159,7 +159,7 @@ impl One<'_> {
         let sent = until(self.until, conn.send(request)).await;
         self.exchange.bytes_in = payload.bytes();
         match sent {
-            Ok(Ok(response)) => self.judge(response, conn).await,
+            Ok(Ok(response)) => self.judge(response, conn, payload).await,
             Ok(Err(error)) => {
                 if let Some(failure) = payload.client_fault() {
                     return Err(failure);

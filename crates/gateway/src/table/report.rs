@@ -10,6 +10,7 @@ use holdfast_types::GatewayName;
 
 use super::{Table, Tables, wanted};
 use crate::fleet::{Pool, Replica};
+use crate::replicas::in_the_way;
 
 impl Tables {
     pub(super) fn status(&self, gateway: GatewayName) -> Status {
@@ -99,8 +100,12 @@ impl Tables {
             _ => {}
         }
         // Without a failure it is no try of anybody's: it says what the load waits for.
-        let missing = missing.filter(|m| m.failures > 0 || (held.is_none() && !m.why.is_empty()))?;
-        Some((Report::Failed { words: bounded(&missing.why), permanent: false }, failures))
+        let missing = missing.filter(|m| m.failures > 0 || held.is_none())?;
+        let words = match missing.why.as_str() {
+            "" => in_the_way(&self.driver.fleet, row)?,
+            why => why.to_owned(),
+        };
+        Some((Report::Failed { words: bounded(&words), permanent: false }, failures))
     }
 
     /// Names upstream under which replicas may still hold versions that no table names any more, and what they were.

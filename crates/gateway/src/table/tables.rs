@@ -51,7 +51,7 @@ pub struct Tables {
     /// Revisions with requests in flight.
     pub revisions: Revisions,
     pub(super) state: Mutex<State>,
-    identities: Arc<Identities>,
+    pub(crate) identities: Arc<Identities>,
     /// One table is built at a time.
     building: Mutex<()>,
     /// What pins want, as of the last table.
@@ -83,6 +83,7 @@ impl Tables {
         let offers = Offers::new(&config);
         let revisions = Revisions::default();
         let identities = Identities::new(driver.tasks().clone(), &metrics);
+        identities.own.take(&view.tokens);
         let limits = Arc::new(Kept::new(Link::new(&config)));
         let (table, _) =
             build::whole((&driver, &limits), config, view.table.clone(), &Versions::new(), &revisions, &identities)?;
@@ -162,6 +163,7 @@ impl Tables {
 
     /// Takes what the control plane tells. A table that cannot be served changes nothing and is told of in the status.
     pub(super) fn take(&self, view: &View) {
+        self.identities.own.take(&view.tokens);
         let building = self.building.lock();
         let old = self.current.load_full();
         let told = &view.table;

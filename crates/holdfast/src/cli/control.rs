@@ -31,7 +31,7 @@ pub enum TableCommand {
         #[command(flatten)]
         admin: AdminArgs,
     },
-    /// Make the pins that were in force at an older revision the desired ones, as a new revision. Shows first what is different, and asks if more than one pin changes or one goes.
+    /// Make the pins that were in force at an older revision the desired ones, as a new revision. Shows first what is different, and asks if more than one pin changes, one goes, or an old version is not kept any more and has to be loaded anew.
     Revert(RevertArgs),
     /// Write what is desired as a file that `apply -f` takes.
     Export {
@@ -165,7 +165,7 @@ pub struct RevertArgs {
     /// Only show what is different.
     #[arg(long)]
     pub dry_run: bool,
-    /// Do not ask. Needed where nobody can be asked, if more than one pin changes or one goes.
+    /// Do not ask. Needed where nobody can be asked, if more than one pin changes, one goes, or an old version has to be loaded anew.
     #[arg(long)]
     pub yes: bool,
     /// Leave out pins whose old version has left the catalogue, instead of going back with none; they are listed.

@@ -37,7 +37,8 @@ async fn apply(args: &ApplyArgs, state: &Value) -> Result<(), Failure> {
         print_changes(changes, total);
     }
     let how = &args.how;
-    if args.dry_run || total == 0 {
+    let asks_again = total == 0 && args.yes && !args.dry_run && any_left(&admin).await?;
+    if args.dry_run || (total == 0 && !asks_again) {
         let waits = how.wait && !args.dry_run;
         if table || !waits {
             output::say(&if table { output::counted(total, "difference") } else { dry.to_string() });
@@ -49,6 +50,9 @@ async fn apply(args: &ApplyArgs, state: &Value) -> Result<(), Failure> {
         let (before, pins) = (wait::last_rollout(&admin, how).await?, wait::all_pins(&admin, how, Vec::new()).await?);
         return settle(&admin, how, &dry, &pins, before).await;
     }
+    if asks_again && table {
+        output::say("0 differences; pins that are desired and not in force are asked for again");
+    }
     if !args.yes && !agreed(&format!("{}. Apply?", output::counted(total, "difference")))? {
         return Err(Failure::failed("nothing was changed"));
     }
@@ -56,6 +60,12 @@ async fn apply(args: &ApplyArgs, state: &Value) -> Result<(), Failure> {
     let done = admin.send_json(Method::POST, &path(args, false), state, seen).await?;
     let pins = wait::all_pins(&admin, how, pending(&done)).await?;
     finish(&admin, how, &done, &pins, before).await
+}
+
+/// Whether a pin is desired elsewhere than it is in force: a state that names it asks for it again, if it was left behind.
+async fn any_left(admin: &Admin) -> Result<bool, Failure> {
+    let left = admin.get("/v1/pins?pending=true&limit=1").await?;
+    Ok(left["items"].as_array().is_some_and(|pins| !pins.is_empty()))
 }
 
 fn path(args: &ApplyArgs, dry_run: bool) -> String {

@@ -5,6 +5,7 @@ use std::io::{BufRead, IsTerminal};
 use http::Method;
 use serde_json::{Value, json};
 
+use super::begun::{Begun, begun};
 use super::{Failure, run_to_end, wait};
 use crate::admin::{Admin, encoded};
 use crate::cli::{ChangeArgs, Output};
@@ -99,6 +100,15 @@ pub async fn settle(
         output::complain(&format!("warning: {warning}"));
     }
     let mut told = done.clone();
+    if let Some((pin, _)) = pending(done).first().filter(|_| !how.wait) {
+        let begun = begun(admin, pin, before).await;
+        if let Begun::Rollout(id) = &begun {
+            told["rollout"] = (*id).into();
+        }
+        if how.admin.output == Output::Table {
+            output::say(&begun.line());
+        }
+    }
     let waited = if how.wait { wait::until_in_force(admin, how, pins, before).await.map(Some) } else { Ok(None) };
     if let Ok(Some(in_force)) = &waited {
         told["in_force"] = (*in_force).into();

@@ -9,23 +9,29 @@ use holdfast_config::{ResourceKind, Resources, assemble};
 
 use super::{Failure, run_to_end};
 use crate::admin::{Admin, encoded};
-use crate::cli::AdminArgs;
+use crate::cli::{AdminArgs, Output};
 use crate::output;
+use crate::yaml;
 
-/// Writes what is desired, all of one revision, into a new file or to standard output.
+/// Writes what is desired, all of one revision, into a new file or to standard output: as YAML, or as JSON where that is asked for or is the file's ending.
 pub fn run(file: Option<&Path>, args: &AdminArgs) -> Result<(), Failure> {
     let resources = run_to_end(1, async { desired(&Admin::new(args)?).await })?;
     let state: Value = serde_json::from_str(&assemble(&Value::Object(Map::new()), &resources))
         .map_err(|e| Failure::failed(e.to_string()))?;
-    // JSON is YAML.
-    let text = serde_json::to_string_pretty(&state).map_err(|e| Failure::failed(e.to_string()))?;
+    let is_json = args.output == Output::Json || file.is_some_and(|file| file.extension().is_some_and(|e| e == "json"));
+    let text = if is_json {
+        let text = serde_json::to_string_pretty(&state).map_err(|e| Failure::failed(e.to_string()))?;
+        format!("{text}\n")
+    } else {
+        yaml::text(&state)
+    };
     let Some(file) = file else {
-        output::say(&text);
+        output::say(text.trim_end());
         return Ok(());
     };
     let failed = |e: std::io::Error| Failure::failed(format!("{} cannot be written: {e}", file.display()));
     let mut new = std::fs::File::create_new(file).map_err(failed)?;
-    new.write_all(text.as_bytes()).and_then(|()| new.write_all(b"\n")).and_then(|()| new.sync_all()).map_err(failed)
+    new.write_all(text.as_bytes()).and_then(|()| new.sync_all()).map_err(failed)
 }
 
 /// Everything that is desired, at one revision.

@@ -48,9 +48,14 @@ fn create(args: &CreateKeyArgs) -> Result<(), Failure> {
         })
         .await
     })?;
+    // Such as that no request can show a key, since `auth.keys` is off.
+    done["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str).for_each(|line| {
+        output::complain(&format!("warning: {line}"));
+    });
     if args.admin.output == Output::Json {
         let told = json!({
             "key": shown, "tenant": args.tenant, "prefix": prefix, "expires": expires, "revision": done["revision"],
+            "warnings": done["warnings"],
         });
         output::say(&told.to_string());
     } else {

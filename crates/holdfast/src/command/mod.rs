@@ -3,6 +3,7 @@
 mod apply;
 mod audit;
 mod backup;
+mod begun;
 mod change;
 mod check;
 mod control;
@@ -23,6 +24,7 @@ mod show;
 mod sim;
 mod steps;
 mod table;
+mod token;
 mod wait;
 
 use std::path::Path;
@@ -113,6 +115,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         }
         Command::Experiment { what } => experiment::run(&what),
         Command::Key { what } => key::run(&what),
+        Command::Token { what } => token::run(&what),
         Command::Rollout { what } => rollout::run(&what),
         Command::Node { what: NodeCommand::List(args) } => rollout::nodes(&args),
         Command::Backup(args) => backup::backup(&args),

@@ -93,7 +93,7 @@ async fn drive(path: PathBuf, watch: Watch, read: Read, parts: Parts) -> Result<
     let _too_long = hear(SignalKind::from_raw(SIGXFSZ))?;
     let frame = read.frame.clone();
     let role = read.split.loaded.config.role();
-    let (planes, control) = roles::open(read).await?;
+    let (planes, control) = Box::pin(roles::open(read)).await?;
     let Parts { config, metrics, access, audit, exposures, receipts, door } = parts;
     let entrance = entrance(&config)?;
     let data = roles::data_entrance(&config).map_err(|e| Failure::wrong(format!("listen.data_tls: {e}")))?;

@@ -56,6 +56,10 @@ pub fn replicas(args: &AdminArgs) -> Result<(), Failure> {
         ]
     });
     output::say(&output::table(&["pool", "replica", "state", "memory", "in flight", "loads", "holds"], lines));
+    let loads: Vec<String> = rows(&told["replicas"]).flat_map(load_lines).collect();
+    if !loads.is_empty() {
+        output::say(&format!("\nloading:\n{}", loads.join("\n")));
+    }
     let missing: Vec<String> = rows(&told["replicas"]).flat_map(missing_lines).collect();
     if !missing.is_empty() {
         output::say(&format!("\nmissing:\n{}", missing.join("\n")));
@@ -69,6 +73,18 @@ pub fn replicas(args: &AdminArgs) -> Result<(), Failure> {
         output::say(&format!("\nloaded, but no version is called so:\n{}", strangers.join("\n")));
     }
     Ok(())
+}
+
+/// What takes the load slots of a replica.
+fn load_lines(replica: &Value) -> impl Iterator<Item = String> {
+    rows(&replica["loads"]).map(|load| {
+        let name = format!("{}/{} on {}", text(load, "model"), text(load, "version"), text(replica, "replica"));
+        let overdue = load["overdue_seconds"].as_u64().map(|s| {
+            format!(", over its time for {s} s: it keeps its slot until the server answers, holds the version, or is started anew")
+        });
+        let unwanted = if load["wanted"] == false { ", not wanted any more or for a request only" } else { "" };
+        format!("{name}: for {} s{}{unwanted}", text(load, "seconds"), overdue.unwrap_or_default())
+    })
 }
 
 /// The versions that a replica does not serve yet, and why.

@@ -11,6 +11,9 @@ use crate::admin::{Admin, encoded};
 use crate::cli::{AdminArgs, Output, RevertArgs, TableCommand};
 use crate::output;
 
+/// Lines for pins that have to be loaded anew.
+const SHOWN: usize = 100;
+
 /// Runs one of them.
 pub fn run(what: &TableCommand) -> Result<(), Failure> {
     match what {
@@ -113,7 +116,8 @@ async fn revert(args: &RevertArgs) -> Result<(), Failure> {
     let changes = dry["changes"].as_array().map(Vec::as_slice).unwrap_or_default();
     let total = dry["changes_total"].as_u64().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
     if table {
-        output::say(&way_back(&dry["to"], changes, total));
+        output::say(&way_back(&dry));
+        cold(&dry).into_iter().for_each(|line| output::say(&line));
         skipped(&dry).into_iter().for_each(|line| output::say(&line));
     }
     if args.dry_run || total == 0 {
@@ -127,7 +131,8 @@ async fn revert(args: &RevertArgs) -> Result<(), Failure> {
         let (before, pins) = (wait::last_rollout(&admin, how).await?, wait::all_pins(&admin, how, Vec::new()).await?);
         return settle(&admin, how, &dry, &pins, before).await;
     }
-    let is_simple = total == 1 && changes.iter().all(|change| change["after"].is_string());
+    let is_warm = dry["cold_total"].as_u64().unwrap_or(0) == 0;
+    let is_simple = is_warm && total == 1 && changes.iter().all(|change| change["after"].is_string());
     if !is_simple && !args.yes && !agreed(&format!("{}. Go back?", output::counted(total, "difference")))? {
         return Err(Failure::failed("nothing was changed"));
     }
@@ -136,6 +141,24 @@ async fn revert(args: &RevertArgs) -> Result<(), Failure> {
     let done = admin.send_json(Method::POST, "/v1/revert", &body, seen).await?;
     let pins = wait::all_pins(&admin, how, pending(&done)).await?;
     finish(&admin, how, &done, &pins, before).await
+}
+
+/// Pins whose old version is not kept any more, a line each: they go back once it is loaded anew.
+fn cold(dry: &Value) -> Vec<String> {
+    let pins = dry["cold"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let total = dry["cold_total"].as_u64().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
+    let text = |pin: &Value, member: &str| pin[member].as_str().unwrap_or("?").to_owned();
+    let line = |pin: &Value| {
+        let (pin, version) = (text(pin, "pin"), text(pin, "version"));
+        format!(
+            "cold redeployment: {pin} to {version}, which is not kept for it any more and is loaded anew where nobody else uses it"
+        )
+    };
+    let mut lines: Vec<String> = pins.iter().take(SHOWN).map(line).collect();
+    if total > lines.len() {
+        lines.push(format!("and {} more", total - lines.len()));
+    }
+    lines
 }
 
 /// Pins that do not go back, a line each.
@@ -152,28 +175,62 @@ fn skipped(dry: &Value) -> Vec<String> {
     lines
 }
 
-/// What a revert does to pins: one on the same line, more below.
-fn way_back(to: &Value, changes: &[Value], total: usize) -> String {
-    let side = |value: &Value| value.as_str().unwrap_or("none").to_owned();
-    let line = |change: &Value| {
-        let gone = if change["after"].is_null() { " (the pin goes)" } else { "" };
-        format!(
-            "{} {} -> {}{gone}",
-            change["name"].as_str().unwrap_or("?"),
-            side(&change["before"]),
-            side(&change["after"])
-        )
-    };
-    match changes {
+/// What a revert does to pins, one on the same line, more below: what is in force now and then, and what was desired if that is something else, as after a
+/// change that failed or was aborted.
+fn way_back(dry: &Value) -> String {
+    let to = &dry["to"];
+    let moves = dry["moves"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let total = dry["moves_total"].as_u64().and_then(|n| usize::try_from(n).ok()).unwrap_or(moves.len());
+    match moves {
         [] => format!("pins in force at {to}: nothing is different"),
-        [one] => format!("pins in force at {to}: {}", line(one)),
+        [one] => format!("pins in force at {to}: {}", one_way(one)),
         _ => {
             let mut lines = vec![format!("pins in force at {to}:")];
-            lines.extend(changes.iter().map(|change| format!("  {}", line(change))));
-            if total > changes.len() {
-                lines.push(format!("  and {} more", total - changes.len()));
+            lines.extend(moves.iter().map(|pin| format!("  {}", one_way(pin))));
+            if total > moves.len() {
+                lines.push(format!("  and {} more", total - moves.len()));
             }
             lines.join("\n")
         }
+    }
+}
+
+fn one_way(pin: &Value) -> String {
+    let version = |member: &str| pin[member].as_str().unwrap_or("none");
+    let name = pin["pin"].as_str().unwrap_or("?");
+    let (now, desired, to) = (version("in_force"), version("desired"), version("to"));
+    let gone = if pin["to"].is_null() { " (the pin goes)" } else { "" };
+    let given_up = match () {
+        () if desired == now => String::new(),
+        () if desired == to => format!(" (desired is {to} already)"),
+        () => format!(" (desired was {desired}, which is given up)"),
+    };
+    if now == to {
+        return format!("{name}: in force {now}, as it is{given_up}");
+    }
+    format!("{name}: in force {now} -> {to}{gone}{given_up}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_way_back_names_what_is_in_force_and_what_is_given_up() {
+        let pin = |in_force: Value, desired: Value, to: Value| {
+            one_way(&json!({ "pin": "acme/screen", "in_force": in_force, "desired": desired, "to": to }))
+        };
+        assert_eq!(pin("2".into(), "2".into(), "1".into()), "acme/screen: in force 2 -> 1");
+        let failed = pin("2".into(), "3".into(), "1".into());
+        assert_eq!(failed, "acme/screen: in force 2 -> 1 (desired was 3, which is given up)");
+        let stays = pin("1".into(), "2".into(), "1".into());
+        assert_eq!(stays, "acme/screen: in force 1, as it is (desired was 2, which is given up)");
+        assert_eq!(pin("2".into(), "1".into(), "1".into()), "acme/screen: in force 2 -> 1 (desired is 1 already)");
+        assert_eq!(pin("1".into(), "1".into(), Value::Null), "acme/screen: in force 1 -> none (the pin goes)");
+        let two = {
+            let one = json!({ "pin": "a/m", "in_force": "2", "desired": "2", "to": "1" });
+            json!({ "to": 4, "moves": [one, one], "moves_total": 3 })
+        };
+        assert_eq!(way_back(&two), "pins in force at 4:\n  a/m: in force 2 -> 1\n  a/m: in force 2 -> 1\n  and 1 more");
     }
 }

@@ -17,13 +17,13 @@ const GRACE: Duration = Duration::from_secs(3);
 /// Pins that are named, of many.
 const NAMED: usize = 4;
 
-/// The number of the newest roll-out, to tell those that a change begins from older ones. Asked only if the change is to be waited for.
+/// The number of the newest roll-out, to tell those that a change begins from older ones. Nothing is lost if it is not known and nobody waits.
 pub async fn last_rollout(admin: &Admin, how: &ChangeArgs) -> Result<u64, Failure> {
-    if !how.wait {
-        return Ok(0);
+    match admin.get("/v1/rollouts?limit=1").await {
+        Ok(page) => Ok(page["items"][0]["rollout"].as_u64().unwrap_or(0)),
+        Err(failure) if how.wait => Err(failure),
+        Err(_) => Ok(0),
     }
-    let page = admin.get("/v1/rollouts?limit=1").await?;
-    Ok(page["items"][0]["rollout"].as_u64().unwrap_or(0))
 }
 
 /// The pins that are to be waited for after a change that says where all pins are to be: those that it moved, and whatever else is desired and
@@ -202,7 +202,7 @@ async fn arrived(admin: &Admin, pins: &[(String, String)]) -> Result<u64, Failur
         newest = newest.max(pin.map_or(0, |pin| pin["in_force_revision"].as_u64().unwrap_or(0)));
     }
     if pins.is_empty() {
-        newest = admin.get("/v1/nodes").await?["in_force"].as_u64().unwrap_or(0);
+        newest = admin.get("/v1/revisions?limit=1").await?["in_force"].as_u64().unwrap_or(0);
     }
     Ok(newest)
 }

@@ -38,7 +38,8 @@ fn caller(door: &Door, fields: &HeaderMap, with: &Extensions) -> Result<Caller, 
 pub fn resources(door: &Arc<Door>, both: &Both, seats: Option<Arc<Seats>>, state: &Path) -> Also {
     let backups = both.backups(state);
     let fleet = Driven::new(both.rollouts.clone(), both.sessions.clone()).seated(seats);
-    let (door, api) = (door.clone(), Arc::new(Api::new(both.desk.clone(), Arc::new(fleet))));
+    let api = Api::new(both.desk.clone(), Arc::new(fleet)).with_tokens(both.tokens.clone());
+    let (door, api) = (door.clone(), Arc::new(api));
     Arc::new(move |request| {
         let (door, api, backups) = (door.clone(), api.clone(), backups.clone());
         Box::pin(async move {

@@ -11,17 +11,21 @@ use holdfast_control::keeper::{Keeper, Rhythm};
 use holdfast_control::metrics;
 use holdfast_control::pulse::{Pulse, Watched};
 use holdfast_control::rollouts::{Link, Now, Rollouts, Sessions, Settings};
+use holdfast_control::tokens::Tokens;
 use holdfast_decide::rollout::Options;
 use holdfast_gateway::StoreProbe;
+use holdfast_identity::issuing::rotation::Plan;
 use holdfast_net::Tasks;
 use holdfast_plane::{ControlEnd, Orders, View, pair};
-use holdfast_store::{Embedded, EmbeddedOptions, Store};
+use holdfast_store::{Embedded, EmbeddedOptions, ErrorKind, Store};
 use holdfast_telemetry::{Clock, Registry};
 use holdfast_types::GatewayName;
 use serde_json::json;
 
+use super::differs::{NOT_TAKEN, declared, differs};
 use crate::command::Failure;
 use crate::config_file::Read;
+use crate::lock_holder;
 
 /// The control plane of one process.
 pub struct Both {
@@ -33,6 +37,8 @@ pub struct Both {
     pub rollouts: Arc<Rollouts>,
     /// Keeps the history bounded.
     pub keeper: Arc<Keeper>,
+    /// The keys of the gateways' own tokens, if there are any.
+    pub tokens: Option<Arc<Tokens>>,
     pulse: Arc<Pulse>,
     store: Arc<dyn Store>,
 }
@@ -62,16 +68,25 @@ pub async fn over(store: Arc<dyn Store>, read: &Read) -> Result<Both, DeskError>
     let store = Watched::over(store, pulse.clone());
     let settings = DeskSettings { owner: config.truth, ..DeskSettings::default() };
     let (split, frame) = (read.split.clone(), read.frame.clone());
+    let declared = declared(&split);
     let desk = Desk::open(store.clone(), frame.clone(), settings).await?;
     let adopted = desk.adopt_file(split, frame, Clock::wall_millis(), Default::default(), None).await;
-    tell(config.truth, &adopted?);
+    tell(config.truth, &adopted?, differs(&desk.truth().desired, &declared));
     let sessions = Sessions::new(store.clone(), now.clone());
     sessions.publish(first(&desk));
     let settings = Settings { options: options(&config.rollouts), ..Settings::default() };
     let rollouts = Rollouts::new(desk.clone(), sessions.clone(), settings, now);
+    let tokens = config.auth.as_ref().and_then(|auth| auth.tokens.as_ref());
+    let tokens = tokens.map(|of| Tokens::new(store.clone(), sessions.clone(), rollouts.clone(), plan(of)));
     let (history, rhythm) = (config.history.clone(), Rhythm::default());
     let keeper = Keeper::new(store.clone(), sessions.clone(), rollouts.clone(), history, rhythm);
-    Ok(Both { desk, sessions, rollouts, keeper, pulse, store })
+    Ok(Both { desk, sessions, rollouts, keeper, pulse, store, tokens })
+}
+
+/// How keys for tokens follow one another.
+fn plan(of: &holdfast_config::OwnTokens) -> Plan {
+    let millis = |span: std::time::Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+    Plan { rotate: millis(of.rotate), lead: millis(of.publish), life: millis(of.refresh.max(of.access)) }
 }
 
 /// How roll-outs go about it that have no options of their own.
@@ -104,8 +119,14 @@ impl Both {
         let drive = self.rollouts.clone().run(until());
         let keep = self.keeper.clone().run(share(), until());
         let probe = self.pulse.clone().run(self.store.clone(), until());
+        let rotate = self.tokens.clone().map(|tokens| tokens.run(until()));
+        let rotate = async move {
+            if let Some(rotate) = rotate {
+                rotate.await;
+            }
+        };
         async move {
-            tokio::join!(follow, drive, keep, probe);
+            tokio::join!(follow, drive, keep, probe, rotate);
         }
     }
 
@@ -138,7 +159,11 @@ fn share() -> impl FnMut() -> f64 + Send {
 fn first(desk: &Desk) -> View {
     let truth = desk.truth();
     let pending = truth.pending.values().cloned().collect();
-    View { table: Arc::new(truth.table()), orders: Arc::new(Orders { pending, ..Orders::default() }) }
+    View {
+        table: Arc::new(truth.table()),
+        orders: Arc::new(Orders { pending, ..Orders::default() }),
+        ..View::default()
+    }
 }
 
 /// The store's file in the state folder.
@@ -155,6 +180,9 @@ pub async fn store(folder: &Path) -> Result<Arc<dyn Store>, Failure> {
     let file = store_file(folder);
     match Embedded::open(&file, EmbeddedOptions::default()).await {
         Ok(store) => Ok(Arc::new(store)),
+        Err(error) if error.kind() == ErrorKind::InUse => {
+            Err(Failure::failed(format!("{error}{}", lock_holder::told(&file))))
+        }
         Err(error) => Err(Failure::failed(format!("{}: {error}", file.display()))),
     }
 }
@@ -168,7 +196,7 @@ pub async fn stored(folder: &Path) -> Result<Arc<dyn Store>, Failure> {
     store(folder).await
 }
 
-fn tell(truth: Truth, adopted: &Adopted) {
+fn tell(truth: Truth, adopted: &Adopted, differs: Option<String>) {
     match adopted {
         Adopted::Seeded(done) => {
             tracing::info!(changes = done.changes.len(), "the empty store is seeded from the file");
@@ -178,6 +206,9 @@ fn tell(truth: Truth, adopted: &Adopted) {
         }
         Adopted::SettingsOnly if truth == Truth::Store => {
             tracing::info!("pools, models and tenants are those of the store; of the file only settings are looked at");
+            if let Some(differs) = differs {
+                tracing::warn!(differs, "{NOT_TAKEN}");
+            }
         }
         Adopted::Taken(_) | Adopted::SettingsOnly => {}
     }

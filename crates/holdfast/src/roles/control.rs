@@ -141,7 +141,7 @@ async fn open(options: &PostgresOptions, read: &Read, board: &Board) -> Result<(
             Err(error) if !passes(&error) => return Err(both::refused(error)),
             Err(error) => error,
         };
-        tracing::warn!(%error, again_in = ?wait, "waits for the store");
+        tracing::warn!(%error, again_in_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX), "waits for the store");
         board.waits(&error.to_string());
         tokio::time::sleep(wait).await;
         wait = (wait * 2).min(AGAIN.1);

@@ -1,6 +1,7 @@
 //! The control plane of a gateway is elsewhere: the link to it, and what is known of the table.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use holdfast_config::{Config, GatewaySection};
 use holdfast_gateway::{Gateway, Standing};
@@ -10,15 +11,16 @@ use holdfast_plane::ControlEnd;
 use holdfast_telemetry::Clock;
 use holdfast_types::{GatewayName, Mono};
 use holdfast_wire::auth::{Renewed, Secret, ServerTls};
-use holdfast_wire::follower::{Follower, FollowerSettings, Freshness};
-use holdfast_wire::saved::Folder;
+use holdfast_wire::follower::{Follower, FollowerSettings, Freshness, Goodbye};
+use holdfast_wire::saved::{Folder, SavedError};
 use holdfast_wire::seats::{Phone, Usher, listen};
 use tokio::net::TcpListener;
 
 use super::proofs;
 use super::renewal::Renewal;
-use super::seat::{Home, Keeper, Leaving};
+use super::seat::{self, Home, Keeper};
 use crate::command::Failure;
+use crate::lock_holder;
 
 /// A link to control planes in other processes.
 pub struct Elsewhere {
@@ -29,6 +31,22 @@ pub struct Elsewhere {
     renewal: Option<Renewal>,
     /// What is known of the table.
     pub standing: Arc<Standing>,
+}
+
+/// How long the control plane may take to take note that this gateway has stopped.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// What is to be done once no request is answered any more.
+pub struct Leaving {
+    seat: seat::Leaving,
+    goodbye: Goodbye,
+}
+
+impl Leaving {
+    /// Gives the seat up and says goodbye, so that neither loads nor roll-outs wait for this gateway.
+    pub async fn leave(self) {
+        tokio::join!(self.seat.leave(), self.goodbye.say(FAREWELL));
+    }
 }
 
 /// Where other gateways come to.
@@ -46,8 +64,14 @@ pub async fn open(config: &Config) -> Result<(Elsewhere, ControlEnd), Failure> {
     let section = config.gateway.clone().unwrap_or_default();
     let renewal = Renewal::of(&section)?;
     let settings = settings(&section, renewal.as_ref())?;
-    let folder = Folder::open(&config.state).map_err(|e| Failure::failed(e.to_string()))?;
-    tracing::info!(gateway = %settings.gateway, control = ?settings.urls, "follows the control planes");
+    let folder = Folder::open(&config.state).map_err(|error| {
+        let holder = match &error {
+            SavedError::Locked { lock, .. } => lock_holder::told(lock),
+            _ => String::new(),
+        };
+        Failure::failed(format!("{error}{holder}"))
+    })?;
+    tracing::info!(gateway = %settings.gateway, control = settings.urls.join(" "), "follows the control planes");
     let (seat, peers) = seat(config, &settings, renewal.as_ref()).await?;
     let (follower, control) = Follower::start(settings, Some(folder)).map_err(|e| Failure::wrong(e.to_string()))?;
     let standing = Standing::remote(Clock::now(), section.poll);
@@ -90,6 +114,7 @@ impl Elsewhere {
         if let Some(renewal) = renewal {
             tasks.spawn(renewal.run());
         }
+        let goodbye = follower.goodbye();
         tasks.spawn(follow(follower, standing));
         if let Some(Peers { listener, secrets, tls }) = peers {
             let desk = seat.desk(&gateway.driver);
@@ -99,9 +124,9 @@ impl Elsewhere {
                 }
             });
         }
-        let (leaving, keeping) = seat.run(gateway.driver.clone());
+        let (seat, keeping) = seat.run(gateway.driver.clone());
         tasks.spawn(keeping);
-        leaving
+        Leaving { seat, goodbye }
     }
 }
 

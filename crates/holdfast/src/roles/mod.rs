@@ -4,6 +4,7 @@ mod admin;
 mod board;
 mod both;
 mod control;
+mod differs;
 mod entrance;
 mod follow;
 mod leading;
@@ -34,10 +35,10 @@ pub use both::{Both, store, store_file, stored};
 pub use control::Control;
 pub use entrance::{ADMIN, DATA, data_entrance, entrance, renew};
 use follow::Elsewhere;
+pub use follow::Leaving;
 pub use port::listen;
 pub use proofs::{check, postgres};
 pub use reload::Reload;
-pub use seat::Leaving;
 
 /// Where the control plane of a gateway is.
 pub enum Planes {

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use tokio::signal::unix::Signal;
 
-use holdfast_config::{ResourceKind, Role, Split, with_history};
-use holdfast_control::desk::{Adopted, Desk, DeskError, inline_golden};
+use holdfast_config::Role;
+use holdfast_control::desk::{Adopted, Desk, DeskError};
 use holdfast_control::keeper::Keeper;
 use holdfast_gateway::Gateway;
-use holdfast_plane::{Edit, Entries};
 use holdfast_telemetry::Clock;
 
+use super::differs::{NOT_TAKEN, declared, differs};
 use crate::config_file::{self, Read};
 use crate::watch::Watch;
 
@@ -22,9 +22,6 @@ const LOOK: Duration = Duration::from_millis(500);
 const IN_FORCE: Duration = Duration::from_secs(5);
 /// The wait before a file is offered again that the store could not take.
 const AGAIN: Duration = Duration::from_secs(2);
-
-/// Resources that are named, of those that differ.
-const NAMED: usize = 5;
 
 /// Who takes the file in.
 pub struct Reload {
@@ -89,7 +86,7 @@ impl Reload {
             let declared = declared(&read.split);
             let adopted = desk.adopt_file(read.split, read.frame.clone(), Clock::wall_millis(), retired, None).await?;
             if let (Adopted::SettingsOnly, Some(differs)) = (adopted, differs(&desk.truth().desired, &declared)) {
-                tracing::warn!(%differs, "the store is the truth: what the file says of these is not taken; `holdfast apply` does it");
+                tracing::warn!(differs, "{NOT_TAKEN}");
             }
             // What is told as taken is what requests are answered under. A gateway that refuses the table says so itself.
             let _ = self.gateway.tables.reaches(desk.truth().head.in_force, IN_FORCE).await;
@@ -98,60 +95,5 @@ impl Reload {
             keeper.set(history);
         }
         Ok(read.frame)
-    }
-}
-
-/// What a file says of everything that routes, as a desk holds it.
-fn declared(split: &Split) -> Entries {
-    let mut resources = split.resources.clone();
-    inline_golden(&mut resources, &split.loaded.config);
-    resources.into()
-}
-
-/// Which resources a file has otherwise than they are desired: the first few by name. A file that names none says nothing of them.
-fn differs(desired: &Entries, declared: &Entries) -> Option<String> {
-    if declared.is_empty() {
-        return None;
-    }
-    let mut changes = desired.changes(declared);
-    // What an experiment has given so far is in the table and in no file.
-    changes.retain(|edit| !is_as_desired(desired, edit));
-    let named: Vec<String> =
-        changes.iter().take(NAMED).map(|edit| format!("{} {}", edit.kind.as_str(), edit.name)).collect();
-    let more = changes.len().saturating_sub(NAMED);
-    let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
-    (!named.is_empty()).then(|| format!("{}{rest}", named.join(", ")))
-}
-
-/// Whether an experiment is as the file says, but for its history.
-fn is_as_desired(desired: &Entries, edit: &Edit) -> bool {
-    let (Some(before), Some(asked)) = (desired.get(edit.kind, &edit.name), &edit.value) else { return false };
-    edit.kind == ResourceKind::Experiment
-        && with_history(&edit.name, Some(before), asked).is_ok_and(|content| content == **before)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use holdfast_config::ResourceKind::{Model, Pin, Tenant};
-    use holdfast_config::Resources;
-
-    #[test]
-    fn a_file_that_says_something_else_is_told_of_by_name() {
-        let entries = |pins: &[(&str, &str)]| {
-            let mut all =
-                Resources::from([((Tenant, "acme".to_owned()), 1.into()), ((Model, "a".to_owned()), 1.into())]);
-            all.extend(pins.iter().map(|(name, version)| ((Pin, (*name).to_owned()), (*version).into())));
-            Entries::from(all)
-        };
-        let desired = entries(&[("acme/a", "2")]);
-        assert_eq!(differs(&desired, &desired.clone()), None);
-        assert_eq!(differs(&desired, &Entries::default()), None, "a file of settings alone");
-        assert_eq!(differs(&desired, &entries(&[("acme/a", "1")])).as_deref(), Some("pin acme/a"));
-        assert_eq!(differs(&desired, &entries(&[])).as_deref(), Some("pin acme/a"), "one that is not in the file");
-        let many: Vec<String> = (0..8).map(|n| format!("acme/b{n}")).collect();
-        let many: Vec<(&str, &str)> = many.iter().map(|name| (name.as_str(), "1")).collect();
-        let told = differs(&entries(&[]), &entries(&many)).unwrap();
-        assert!(told.ends_with(" and 3 more") && told.matches("pin ").count() == 5, "{told}");
     }
 }

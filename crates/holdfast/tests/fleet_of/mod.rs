@@ -47,6 +47,8 @@ pub struct More {
     pub peers: bool,
     /// Whether gateways come to control planes over a way that can be made deaf.
     pub deaf: bool,
+    /// How long a silent gateway is waited for.
+    pub lease: &'static str,
 }
 
 impl Default for More {
@@ -59,6 +61,7 @@ impl Default for More {
             gateway: |_, _| (),
             peers: true,
             deaf: false,
+            lease: "2s",
         }
     }
 }
@@ -89,11 +92,11 @@ pub struct Member {
     pub proc: Proc,
     role: &'static str,
     /// Of a gateway.
-    data: Client,
-    admin: Client,
+    pub data: Client,
+    pub admin: Client,
     /// Where gateways come to; of a control plane.
     links: u16,
-    dir: TempDir,
+    pub dir: TempDir,
 }
 
 impl Member {
@@ -196,7 +199,8 @@ impl Roles {
         let port = self.ways.get(self.controls.len()).map_or(self.postgres.port(), Cut::port);
         let url = format!("postgresql://holdfast@127.0.0.1:{port}/postgres");
         content["store"] = json!({"postgres": url, "password_file": password});
-        content["control"] = json!({"listen": format!("127.0.0.1:{links}"), "secret_file": secret, "lease": "2s"});
+        content["control"] =
+            json!({"listen": format!("127.0.0.1:{links}"), "secret_file": secret, "lease": self.more.lease});
         if let Some(secure) = &self.secure {
             let (certificates, key) = secure.servers.server(&["127.0.0.1"]).files(dir.path(), "own");
             let gateways = secure.gateways.file(dir.join("gateways.pem"));
@@ -414,6 +418,11 @@ impl Member {
     /// An inference.
     pub async fn infer(&self, tenant: &str) -> Answer {
         self.data.post(INFER, &[("x-tenant", tenant)], &probe()).await
+    }
+
+    /// An inference that waits for a version no longer than so many milliseconds.
+    pub async fn infer_within(&self, tenant: &str, ms: &str) -> Answer {
+        self.data.post(INFER, &[("x-tenant", tenant), ("x-request-timeout-ms", ms)], &probe()).await
     }
 
     /// The revision in force.

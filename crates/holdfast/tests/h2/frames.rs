@@ -117,6 +117,13 @@ impl RawH2 {
         this
     }
 
+    /// Connects and says these bytes.
+    pub async fn bare(addr: SocketAddr, bytes: &[u8]) -> Self {
+        let mut stream = TcpStream::connect(addr).await.unwrap();
+        stream.write_all(bytes).await.unwrap();
+        Self { stream, pending: Vec::new() }
+    }
+
     /// Writes; a peer that has closed is not an error here.
     pub async fn write(&mut self, bytes: &[u8]) {
         let _ = self.stream.write_all(bytes).await;
@@ -124,18 +131,35 @@ impl RawH2 {
 
     /// The next frame; None at the end of the connection. Panics when nothing comes for long.
     pub async fn next(&mut self) -> Option<Frame> {
-        self.fill(9).await?;
+        self.next_within(Duration::from_secs(15)).await
+    }
+
+    /// The same, with another time for its bytes to come.
+    pub async fn next_within(&mut self, most: Duration) -> Option<Frame> {
+        self.fill(9, most).await?;
         let length =
             usize::try_from(u32::from_be_bytes([0, self.pending[0], self.pending[1], self.pending[2]])).unwrap();
-        self.fill(9 + length).await?;
+        self.fill(9 + length, most).await?;
         let bytes: Vec<u8> = self.pending.drain(..9 + length).collect();
         let stream = u32::from_be_bytes(bytes[5..9].try_into().unwrap()) & 0x7fff_ffff;
         Some(Frame { kind: bytes[3], flags: bytes[4], stream, payload: bytes[9..].to_vec() })
     }
 
-    async fn fill(&mut self, wanted: usize) -> Option<()> {
+    /// Reads on for so long. Whether the connection has ended.
+    pub async fn is_over_within(&mut self, most: Duration) -> bool {
+        let end = tokio::time::Instant::now() + most;
+        loop {
+            match tokio::time::timeout_at(end, self.stream.read_buf(&mut self.pending)).await {
+                Ok(Ok(1..)) => {}
+                Ok(Ok(0) | Err(_)) => return true,
+                Err(_) => return false,
+            }
+        }
+    }
+
+    async fn fill(&mut self, wanted: usize, most: Duration) -> Option<()> {
         while self.pending.len() < wanted {
-            let read = tokio::time::timeout(Duration::from_secs(15), self.stream.read_buf(&mut self.pending)).await;
+            let read = tokio::time::timeout(most, self.stream.read_buf(&mut self.pending)).await;
             match read.expect("the server neither sends nor closes") {
                 Ok(1..) => {}
                 Ok(0) | Err(_) => return None,

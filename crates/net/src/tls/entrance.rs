@@ -1,4 +1,4 @@
-//! What a listener beside the request path does with a new connection.
+//! What a listener does with a new connection.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! TLS beside the request path: the admin port, and those who ask it. rustls over aws-lc-rs, named explicitly each time.
+//! TLS of the data port and of the admin port, and of those who ask the latter. rustls over aws-lc-rs, named explicitly each time.
 //!
 //! * [`Entrance`]: what a listener does with a new connection. * [`Certificates`]: a server's certificates, taken anew when their files change.
 //! * [`Client`]: whom a client believes, and who it is. * [`Peer`]: who a client has proved to be.

@@ -47,7 +47,7 @@ pub use event::{
     Settings, Strange, Turn, Usage, VersionIx, VersionSpec, WaiterId, Word,
 };
 pub use forecast::{Forecast, Prospect};
-pub use report::{HoldingReport, MissingReport, QueuedReport, ReplicaReport, Report, State};
+pub use report::{HoldingReport, LoadReport, MissingReport, QueuedReport, ReplicaReport, Report, State};
 
 use state::{Cx, Demand, History, InFlight, OpKind, Phase, Replica, VersionInfo};
 

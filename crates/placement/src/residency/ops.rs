@@ -66,12 +66,13 @@ impl Residency {
         let Some(load) = self.ops.get(&op).copied() else { return false };
         self.overdue.insert(op);
         let (replica, version) = (load.replica, load.version);
+        // Also of one that nobody wants any more: it keeps others from theirs.
+        cx.out.push(Effect::Alarm(Alarm::LoadOverdue { replica, version, after: cx.now.since(load.since) }));
         let Some(entry) = self.entry_mut(replica, version).filter(|e| e.phase == Phase::Loading(op)) else {
             return true;
         };
         let text = "no answer in time".to_owned();
         entry.why = Some(text.clone());
-        cx.out.push(Effect::Alarm(Alarm::LoadOverdue { replica, version, after: cx.now.since(load.since) }));
         self.load_failed(cx, replica, version, LoadError { text, permanent: false });
         true
     }

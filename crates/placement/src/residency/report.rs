@@ -3,8 +3,8 @@
 use holdfast_types::{Bytes, Mono};
 
 use super::Residency;
-use super::event::{ReplicaIx, VersionIx};
-use super::state::{Entry, Phase};
+use super::event::{Op, ReplicaIx, VersionIx};
+use super::state::{Entry, InFlight, OpKind, Phase, Replica};
 
 /// The whole state, as far as it is of interest outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,12 +44,27 @@ pub struct ReplicaReport {
     pub held: Bytes,
     /// Its loads in flight.
     pub loads_in_flight: u32,
+    /// Those of them whose version is known, in the order in which they began.
+    pub loads: Vec<LoadReport>,
     /// What it holds, loads or unloads.
     pub holdings: Vec<HoldingReport>,
     /// What it does not serve, of the wanted set and of what failed to load for a request.
     pub missing: Vec<MissingReport>,
     /// The version that room is being made for.
     pub making_room_for: Option<VersionIx>,
+}
+
+/// One load that takes a slot of a replica's server, whoever asked for it and whether or not anybody still wants it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoadReport {
+    /// The version.
+    pub version: VersionIx,
+    /// Since when it is known of.
+    pub since: Mono,
+    /// Since when it is over its time, if it is.
+    pub overdue_since: Option<Mono>,
+    /// It is of the replica's wanted set.
+    pub wanted: bool,
 }
 
 /// What a version is to a replica.
@@ -179,10 +194,22 @@ impl Residency {
             memory: r.spec.memory,
             held: r.held(),
             loads_in_flight: self.loads_on(replica),
+            loads: self.report_loads(r),
             holdings: r.entries.iter().map(holding).collect(),
             missing: missing.map(|v| self.report_missing(replica, *v)).collect(),
             making_room_for: r.making.as_ref().map(|m| m.version),
         })
+    }
+
+    fn report_loads(&self, r: &Replica) -> Vec<LoadReport> {
+        let here = self.ops.iter().filter(|(_, o)| o.kind == OpKind::Load && o.server == r.spec.server);
+        let load = |(op, o): (&Op, &InFlight)| LoadReport {
+            version: o.version,
+            since: o.since,
+            overdue_since: self.is_overdue(*op).then_some(o.deadline),
+            wanted: r.wanted.contains_key(&o.version),
+        };
+        here.map(load).collect()
     }
 
     fn report_missing(&self, replica: ReplicaIx, version: VersionIx) -> MissingReport {

@@ -3,8 +3,11 @@
 //! A world is a function of knobs and a seed. All it can tell is a [`Report`]: promises, figures, series over time. So a scenario is data, and one that
 //! somebody writes is as good as one that is shipped.
 
+mod arms;
 pub mod cache;
+mod dedicated;
 mod fleets;
+mod growth;
 mod hot;
 mod leases;
 pub mod node;
@@ -116,8 +119,18 @@ pub struct World {
 }
 
 /// All worlds.
-pub static WORLDS: &[&World] =
-    &[&cache::WORLD, &fleets::WORLD, &hot::WORLD, &leases::WORLD, &pool::WORLD, &quorums::WORLD, &region::WORLD];
+pub static WORLDS: &[&World] = &[
+    &arms::WORLD,
+    &cache::WORLD,
+    &dedicated::WORLD,
+    &fleets::WORLD,
+    &growth::WORLD,
+    &hot::WORLD,
+    &leases::WORLD,
+    &pool::WORLD,
+    &quorums::WORLD,
+    &region::WORLD,
+];
 
 /// What is expected of a figure, in every run.
 #[derive(Clone, Copy, Debug, PartialEq)]

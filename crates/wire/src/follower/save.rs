@@ -8,9 +8,10 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 use tracing::{error, info, warn};
 
-use holdfast_plane::Status;
+use holdfast_plane::{Status, View};
 
 use crate::held::Held;
+use crate::proto::Tokens;
 use crate::saved::{Folder, SavedError};
 
 /// After a failure.
@@ -66,4 +67,35 @@ async fn save(folder: &Arc<Folder>, held: Held) -> Result<(), SavedError> {
     let folder = folder.clone();
     // Panics only: there is nothing more to say of it.
     spawn_blocking(move || folder.save(&held)).await.unwrap_or(Ok(()))
+}
+
+/// The saved keys for tokens. What cannot be used is told of, and it is as if there were none.
+pub(super) async fn load_tokens(folder: &Arc<Folder>) -> Option<Tokens> {
+    let folder = folder.clone();
+    let loaded = spawn_blocking(move || folder.load_tokens()).await;
+    loaded.ok()?.inspect_err(|why| error!(%why, "the saved keys for tokens cannot be used")).ok()?
+}
+
+/// Saves the keys for tokens whenever later ones have come, so that a gateway that starts alone goes on with them.
+pub(super) async fn run_tokens(folder: Option<Arc<Folder>>, mut view: watch::Receiver<View>) {
+    let Some(folder) = folder else { return };
+    let mut saved = view.borrow().tokens.stamp;
+    loop {
+        let tokens = view.borrow_and_update().tokens.clone();
+        if tokens.stamp > saved {
+            let message = Tokens { stamp: tokens.stamp, content: tokens.content.to_vec().into() };
+            let folder = folder.clone();
+            match spawn_blocking(move || folder.save_tokens(&message)).await {
+                Ok(Err(why)) => {
+                    warn!(%why, "the keys for tokens are not saved");
+                    sleep(AGAIN).await;
+                    continue;
+                }
+                _ => saved = tokens.stamp,
+            }
+        }
+        if view.changed().await.is_err() {
+            return;
+        }
+    }
 }

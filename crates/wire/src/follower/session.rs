@@ -3,6 +3,7 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use prost::Message;
 use tokio::sync::{mpsc, watch};
@@ -25,6 +26,8 @@ use crate::{MAX_MESSAGE_BYTES, auth, words};
 
 /// Messages to the control plane that wait to be written.
 const WAITING: usize = 4;
+/// How long a gateway that has dropped its end may take to say that it leaves in order.
+const FAREWELL: Duration = Duration::from_secs(3);
 /// Tables that came by comparing, one after the other, while the link brought none: it is broken.
 const HEALED: u32 = 2;
 
@@ -73,6 +76,7 @@ pub(super) async fn run(
     (targets, target): (&[Target], &Target),
     state: &mut State,
     status: watch::Receiver<Arc<plane::Status>>,
+    leaving: watch::Receiver<bool>,
 ) -> Ended {
     let lost = |why| Ended::Lost { answered: false, why };
     let endpoint = match target.endpoint() {
@@ -95,7 +99,7 @@ pub(super) async fn run(
     };
     let _ = out.try_send(says(from_gateway::What::Hello(hello)));
     let opening = open(client.clone(), settings, outbound);
-    let speaking = speak(out.clone(), status, settings);
+    let speaking = speak(out.clone(), status, settings, leaving);
     let control = target.url.clone();
     let mut session =
         Session { settings, control, state, client, out, assembly: Assembly::default(), answered: false, healed: 0 };
@@ -116,11 +120,12 @@ fn open(mut client: Client, settings: &FollowerSettings, outbound: mpsc::Receive
     Box::pin(async move { client.follow(ask).await })
 }
 
-/// Tells the status when it changes, and that the gateway is there.
+/// Tells the status when it changes, that the gateway is there, and that it leaves. The link is ended by the control plane then.
 async fn speak(
     out: mpsc::Sender<proto::FromGateway>,
     mut status: watch::Receiver<Arc<plane::Status>>,
     settings: &FollowerSettings,
+    leaving: watch::Receiver<bool>,
 ) -> Ended {
     let mut said: Option<Arc<plane::Status>> = None;
     loop {
@@ -138,12 +143,29 @@ async fn speak(
         tokio::select! {
             changed = status.changed() => {
                 if changed.is_err() {
+                    // Who stops in order says so in a moment.
+                    let left = timeout(FAREWELL, left(leaving)).await.is_ok();
+                    if left && out.send(says(from_gateway::What::Goodbye(proto::Goodbye {}))).await.is_ok() {
+                        std::future::pending::<()>().await;
+                    }
                     return Ended::GatewayGone;
                 }
                 sleep(settings.settle).await;
             }
+            () = left(leaving.clone()) => {
+                // That nobody reads it any more is no matter then.
+                let _ = out.send(says(from_gateway::What::Goodbye(proto::Goodbye {}))).await;
+                std::future::pending::<()>().await;
+            }
             () = sleep(settings.heartbeat) => {}
         }
+    }
+}
+
+/// Waits until the gateway leaves; for ever if nobody can say so.
+pub(super) async fn left(mut leaving: watch::Receiver<bool>) {
+    if leaving.wait_for(|leaves| *leaves).await.is_err() {
+        std::future::pending::<()>().await;
     }
 }
 
@@ -221,6 +243,7 @@ impl Session<'_> {
                 self.pushed();
                 self.state.take_orders(&orders);
             }
+            Some(from_control::What::Tokens(tokens)) => self.state.take_tokens(tokens),
             Some(from_control::What::Table(part)) => {
                 self.pushed();
                 if let Err(refusal) = self.state.take(&self.control, &mut self.assembly, part) {

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
-use holdfast_plane::{Orders, View};
+use holdfast_plane::{Orders, TokenState, View};
 
 use super::fresh::Fresh;
 use crate::held::{Assembly, Held, Refusal, Stamp, Taken};
@@ -56,6 +56,22 @@ impl State {
 
     pub(super) fn stamp(&self) -> Option<Stamp> {
         self.held.borrow().stamp()
+    }
+
+    /// Keys for tokens, of a control plane or of the disk. They are the gateway's at once; older ones than it has are nothing.
+    pub(super) fn take_tokens(&self, told: proto::Tokens) {
+        let tokens = TokenState { stamp: told.stamp, content: told.content.to_vec().into() };
+        self.view.send_if_modified(|view| {
+            let is_later = tokens.stamp > view.tokens.stamp;
+            if is_later {
+                view.tokens = Arc::new(tokens);
+            }
+            is_later
+        });
+    }
+
+    pub(super) fn view(&self) -> watch::Receiver<View> {
+        self.view.subscribe()
     }
 
     /// Shows the saved table if no control plane has told of one within this time.

@@ -107,10 +107,12 @@ impl Hub {
 
 /// A gateway that comes back replaces itself. Two that have one name would replace one another for ever: somebody has to know.
 fn tell_of(gateway: &GatewayName, before: Option<SocketAddr>, now: Option<SocketAddr>, gone: bool) {
+    let word = |peer: Option<SocketAddr>| peer.map_or_else(|| "unknown".to_owned(), |peer| peer.to_string());
+    let (from, to) = (word(before), word(now));
     if before.map(|peer| peer.ip()) == now.map(|peer| peer.ip()) {
-        info!(%gateway, ?before, ?now, gone, "a newer link of this gateway replaces the one before");
+        info!(%gateway, before = from, now = to, gone, "a newer link of this gateway replaces the one before");
     } else {
-        error!(%gateway, ?before, ?now, gone, "two addresses use the name of one gateway; the newer link replaces the other");
+        error!(%gateway, before = from, now = to, gone, "two addresses use the name of one gateway; the newer link replaces the other");
     }
 }
 

@@ -53,6 +53,7 @@ impl Link {
             said: None,
             disagreed: None,
             doubt: None,
+            tokens: 0,
             out: &self.out,
             hub: &self.hub,
             plane: &*self.plane,
@@ -96,6 +97,10 @@ async fn hear(
                 status.send_replace(Arc::new(words::status_in(gateway.clone(), &said)));
             }
             Some(from_gateway::What::Heartbeat(_)) => status.send_modify(|_| ()),
+            Some(from_gateway::What::Goodbye(_)) => {
+                status.send_modify(|said| Arc::make_mut(said).left = true);
+                return Status::cancelled("the gateway has stopped in order");
+            }
             Some(from_gateway::What::NeedWhole(need)) => {
                 warn!(%gateway, why = need.why, "a gateway asks for the whole table");
                 whole.notify_one();
@@ -116,6 +121,8 @@ struct Telling<'a> {
     disagreed: Option<Stamp>,
     /// The doubt that it was last told of, if it was told of any.
     doubt: Option<&'static str>,
+    /// The stamp of the tokens' keys that it was told.
+    tokens: u64,
     out: &'a Out,
     hub: &'a Hub,
     plane: &'a dyn Plane,
@@ -147,6 +154,9 @@ impl Telling<'_> {
                 return why;
             }
             from_nothing = false;
+            if let Err(why) = self.tell_tokens(&now.tokens).await {
+                return why;
+            }
             // Listened to before it is looked at: no turn is missed.
             let turned = self.plane.turned();
             if self.plane.vouches().err() != self.doubt
@@ -198,6 +208,16 @@ impl Telling<'_> {
         }
         self.send(says(from_control::What::Orders(words::orders_out(orders)))).await?;
         self.orders = Some(orders.clone());
+        Ok(())
+    }
+
+    async fn tell_tokens(&mut self, tokens: &plane::TokenState) -> Result<(), Status> {
+        if tokens.stamp <= self.tokens {
+            return Ok(());
+        }
+        let (stamp, content) = (tokens.stamp, tokens.content.to_vec().into());
+        self.send(says(from_control::What::Tokens(proto::Tokens { stamp, content }))).await?;
+        self.tokens = stamp;
         Ok(())
     }
 

@@ -96,6 +96,11 @@ impl Truth {
         eventually("a comparison", SOON, again).await;
     }
 
+    /// Whether the gateway has said goodbye.
+    pub fn has_left(&self, gateway: &str) -> bool {
+        self.ends.lock().unwrap().get(&name(gateway)).is_some_and(|end| end.status.borrow().left)
+    }
+
     pub fn status(&self, gateway: &str) -> Option<Arc<Status>> {
         let ends = self.ends.lock().unwrap();
         let end = ends.get(&name(gateway))?;

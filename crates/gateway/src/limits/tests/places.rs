@@ -22,7 +22,7 @@ fn route(table: &LimitTable, model: usize) -> Box<RouteLimits> {
 
 fn admit(route: &RouteLimits, on: &OnConnection) -> Result<Taken, Refusal> {
     let (now, endpoint) = (Mono(1 << 60), LimitedEndpoint::Infer);
-    route.admit(&Asking { now, endpoint, user: None, on, plan: None, bytes: 0, again: false }, |_| {})
+    route.admit(&Asking { now, endpoint, user: None, on, plan: None, bytes: 0, again: false, credit: false }, |_| {})
 }
 
 fn places(kept: &Kept) -> usize {

@@ -100,7 +100,9 @@ impl World {
         let (drain_handle, drain) = DrainHandle::new();
         let (control, link) = pair(GatewayName::parse("g1").unwrap(), view);
         tables.run(link, drain.clone(), &tasks);
+        let streams = crate::stream::Streams::new(metrics.registry());
         let gateway = Arc::new(Gateway {
+            streams,
             tables,
             driver,
             metrics,
@@ -121,7 +123,9 @@ impl World {
         let (serving, group, worker) = (gateway.clone(), tasks.clone(), Arc::new(Worker::new(0)));
         tasks.spawn(async move {
             while let Ok((stream, peer)) = listener.accept().await {
-                group.spawn(serve_connection(serving.clone(), worker.clone(), stream, peer));
+                let (worker, tasks) = (worker.clone(), group.clone());
+                let home = Arc::new(crate::stream::Home { worker, tasks, _held: Box::new(()) });
+                group.spawn(serve_connection(serving.clone(), home, stream, peer));
             }
         });
         let client = Client::new(address);

@@ -132,7 +132,9 @@ fn report(args: &LimitsArgs, tallies: BTreeMap<String, Tally>) -> Report {
     let json = json!({
         "limit": args.limit, "requests": requests, "refused": refused, "tenants": tenants.collect::<Vec<_>>(),
     });
-    let helpless = (never > 0)
-        .then(|| format!("{never} requests cost more than their burst, or nothing is allowed: no waiting helps them"));
+    let helpless = (never > 0).then(|| {
+        let those = output::counted(usize::try_from(never).unwrap_or(usize::MAX), "request");
+        format!("no waiting helps {those}: the cost is above the burst, or nothing is allowed")
+    });
     Report { text, json, chart, warnings: helpless.into_iter().collect() }
 }

@@ -55,6 +55,7 @@ fn told(args: &SimLeaseArgs, rows: &[Row]) -> Value {
             "store_calls_per_second_max": short(row.store_calls_per_second_spread.1),
             "over_admission_worst": row.over_admission_worst,
             "over_admission_bound": row.over_admission_bound,
+            "events": row.events,
             "fairness_least_mean": short(row.fairness_mean.0),
             "fairness_most_mean": short(row.fairness_mean.1),
         })
