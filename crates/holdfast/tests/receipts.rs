@@ -22,15 +22,8 @@ async fn fleet(flags: &[&str], shape: impl FnOnce(&mut Value)) -> Fleet {
     fleet
 }
 
-/// The receipt of an answer: it is there a moment after the answer's last byte.
 async fn receipt(fleet: &Fleet, answer: &Answer) -> Value {
-    let id = answer.header("x-holdfast-request-id");
-    let path = format!("/v1/receipts/{id}");
-    eventually("the receipt", PATIENCE, async || {
-        let told = fleet.gateway.admin.get(&path, &[]).await;
-        (told.status == 200).then(|| told.json())
-    })
-    .await
+    fleet::receipt(&fleet.gateway, answer).await
 }
 
 fn assert_has(receipt: &Value, expected: &Value) {

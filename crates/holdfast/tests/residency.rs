@@ -6,7 +6,9 @@ mod fleet;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use fleet::{Fleet, PATIENCE, acme, ask_within, is_shed, judgements, loads, path, probe};
+use fleet::{
+    Fleet, PATIENCE, acme, ask_within, assert_not_kept_waiting, is_shed, judgements, load_takes, loads, path, probe,
+};
 use holdfast_testkit::eventually;
 use holdfast_testkit::http::Answer;
 use serde_json::json;
@@ -99,10 +101,9 @@ async fn a_load_that_takes_longer_than_the_budget_sheds_at_once_and_goes_on() {
     let fleet = Fleet::start((1, &["--load-time", "1500ms"]), 3, acme(1, 3), |_| {}).await;
     // Measures what a load takes.
     let _ = fleet.infer("acme").await.expect(200);
-    let begun = Instant::now();
     let answer = fleet.ask_within("2", "1400").await;
-    assert!(is_shed(&answer, "no_holder"), "{answer:?}");
-    assert!(begun.elapsed() < Duration::from_millis(1100), "shed {:?} after it came", begun.elapsed());
+    assert!(is_shed(&answer, "no_holder") && answer.text().contains("(budget)"), "{answer:?}");
+    assert_not_kept_waiting(&fleet.gateway, &answer).await;
     assert_eq!(answer.header("x-holdfast-version"), "2", "it was resolved");
     eventually("the load that was begun", PATIENCE, async || {
         let answer = fleet.ask_within("2", "700").await;
@@ -120,11 +121,10 @@ async fn a_tenant_that_would_rather_be_shed_is_never_kept_waiting() {
     })
     .await;
     fleet.wait_held("1", 1).await;
-    let begun = Instant::now();
     let answer = fleet.ask("2").await;
     assert!(is_shed(&answer, "no_holder"), "{answer:?}");
     assert!(answer.text().contains("(shed)"), "{answer:?}");
-    assert!(begun.elapsed() < Duration::from_millis(1500), "{:?}", begun.elapsed());
+    assert_not_kept_waiting(&fleet.gateway, &answer).await;
     eventually("the load that the refusal began", PATIENCE, async || {
         let answer = fleet.ask("2").await;
         (answer.status == 200).then_some(())
@@ -215,20 +215,21 @@ async fn loads_that_fail_back_off_and_the_version_is_served_once_they_do_not() {
         assert!(is_shed(&answer, "no_holder"), "{answer:?}");
     }
     let failed = loads(&fleet.servers, "failed").await;
-    assert!((1..=6).contains(&failed), "{failed} loads failed in 4 s");
+    // The pauses grow, so that twice the time brings few more.
+    let most = 6 + begun.elapsed().as_secs() / 4;
+    assert!((1..=most).contains(&failed), "{failed} loads failed in {:?}", begun.elapsed());
     let missing = fleet.replica("r1").await["missing"].clone();
     assert!(missing[0]["why"].as_str().unwrap().contains("the disk is on fire"), "{missing}");
     assert_eq!(fleet.infer("acme").await.expect(200).header("x-holdfast-version"), "1", "others are served meanwhile");
     // Nobody waits for the next attempt, and what is foretold is what is told.
     let mut refused = fleet.ask_within("2", "20000").await;
-    eventually("three failures in a row", PATIENCE, async || {
-        let begun = Instant::now();
+    eventually("three failures in a row", PATIENCE * 2, async || {
         refused = fleet.ask_within("2", "20000").await;
         assert!(is_shed(&refused, "no_holder"), "{refused:?}");
-        (begun.elapsed() < Duration::from_millis(500)).then_some(())
+        refused.text().contains("(backoff)").then_some(())
     })
     .await;
-    assert!(refused.text().contains("(backoff)"), "{refused:?}");
+    assert_not_kept_waiting(&fleet.gateway, &refused).await;
     let told = fleet.gateway.admin_get("/v1/explain?tenant=acme&model=screen&version=2").await;
     assert!(told["now"].as_str().unwrap().contains("at once 503 no_holder, retry after"), "{told}");
     let member = &told["subset"][0];
@@ -316,20 +317,18 @@ async fn of_two_holders_the_one_that_loads_nothing_is_preferred() {
 
 #[tokio::test]
 async fn a_slow_load_disturbs_nobody_who_asks_for_another_version() {
-    let fleet = Fleet::start((1, &["--load-time", "2s"]), 2, acme(1, 2), |_| {}).await;
+    let fleet = Fleet::start((1, &["--load-time", "50ms"]), 2, acme(1, 2), |_| {}).await;
     fleet.wait_held("1", 1).await;
+    load_takes(&fleet.repository, "2", "12s");
     let client = holdfast_testkit::http::Client::new(fleet.gateway.data.addr());
     let waiting = tokio::spawn(async move { client.post(&path("2"), &[("x-tenant", "acme")], &probe()).await });
     eventually("the load", PATIENCE, async || (loads(&fleet.servers, "in_flight").await == 1).then_some(())).await;
-    let mut meanwhile = 0;
-    while !waiting.is_finished() {
-        let begun = Instant::now();
-        let _ = fleet.infer("acme").await.expect(200);
-        assert!(begun.elapsed() < Duration::from_millis(1500), "{:?}", begun.elapsed());
-        meanwhile += 1;
+    for _ in 0..10 {
+        let answer = fleet.infer("acme").await.expect(200);
+        assert_not_kept_waiting(&fleet.gateway, &answer).await;
     }
+    assert_eq!(loads(&fleet.servers, "in_flight").await, 1, "they were served before the load had ended");
     let _ = waiting.await.unwrap().expect(200);
-    assert!(meanwhile >= 5, "{meanwhile}");
 }
 
 #[tokio::test]

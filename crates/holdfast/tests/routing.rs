@@ -91,6 +91,12 @@ async fn what_cannot_be_resolved_is_refused_by_kind_and_never_judged_by_somethin
         assert!(answer.json()["error"].as_str().unwrap().starts_with(kind), "{}", answer.text());
         assert_ne!(answer.header("x-holdfast-request-id"), "");
     }
+    for latest in ["latest", "LATEST", ""] {
+        let fields = [("x-tenant", "acme"), ("x-holdfast-version", latest)];
+        let answer = fleet.gateway.data.post(INFER, &fields, &probe()).await;
+        let seen = (answer.status.as_u16(), answer.header("x-holdfast-error"), answer.header("x-holdfast-version"));
+        assert_eq!(seen, (400, "bad_request", ""), "{latest}: {}", answer.text());
+    }
     assert_eq!(fleet.executions().await, before, "nothing of this reached a model");
 }
 

@@ -48,7 +48,8 @@ async fn another_key_under_the_same_name() {
             "unauthenticated",
         );
     }
-    let most = begun.elapsed().as_secs() as usize + 1;
+    // One in each pause, and one that was under way already.
+    let most = begun.elapsed().as_secs() as usize + 2;
     assert!(jwks.fetches() - before <= most, "{} fetches in {:?}", jwks.fetches() - before, begun.elapsed());
 }
 
@@ -71,7 +72,7 @@ async fn a_flood_of_unknown_keys_costs_the_issuer_one_fetch_in_each_pause() {
 
 #[tokio::test]
 async fn keys_outlive_their_issuer_for_a_stated_time() {
-    let (signer, jwks, rig) = simple("refresh: 1s, keep: 6s, cooldown: 1s").await;
+    let (signer, jwks, rig) = simple("refresh: 1s, keep: 15s, cooldown: 1s").await;
     let remembered = signer.token("k1", &claims());
     rig.good(&remembered).await;
     jwks.set_mode(Mode::Status(500));
@@ -81,7 +82,7 @@ async fn keys_outlive_their_issuer_for_a_stated_time() {
     rig.good(&signer.token("k1", &claims_of("new"))).await;
     let age = rig.gateway.metrics().await.sum("holdfast_jwks_age_seconds", &[]);
     assert!(age > 0.0, "{age}");
-    let stale = eventually("the keys to be too old", PATIENCE, async || {
+    let stale = eventually("the keys to be too old", PATIENCE * 3, async || {
         let answer = rig.infer(&remembered).await;
         (answer.status == 503).then_some(answer)
     })
@@ -119,9 +120,12 @@ async fn the_first_keys_are_waited_for_within_bounds() {
     let jwks = Jwks::start(&[signer.jwk("k1")]).await;
     jwks.set_mode(Mode::Hang);
     let rig = Rig::of(&jwks.url(), "timeout: 1s, cooldown: 1s, refresh: 1s").await;
+    // The fetch has a second; the request by itself would have nearly a minute.
     let begun = Instant::now();
-    assert_refused(&rig.infer(&signer.token("k1", &claims())).await, 503, "identity_stale");
-    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    let bearer = format!("Bearer {}", signer.token("k1", &claims()));
+    let answer = rig.infer_with(&[("authorization", &bearer), ("x-request-timeout-ms", "55000")]).await;
+    assert_refused(&answer, 503, "identity_stale");
+    assert!(begun.elapsed() < Duration::from_secs(25), "{:?}", begun.elapsed());
     jwks.set_mode(Mode::Slow(Duration::from_millis(300)));
     rig.serves(&signer.token("k1", &claims())).await;
     // A request's own budget bounds its wait, too.

@@ -1,0 +1,64 @@
+//! How many requests may wait for loads (`limits.waiting`).
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+
+mod fleet;
+
+use fleet::{Fleet, PATIENCE, acme, assert_not_kept_waiting, is_shed, load_takes, loads, path, probe};
+use holdfast_testkit::eventually;
+use holdfast_testkit::http::{Answer, Client};
+use serde_json::json;
+
+async fn fleet(waiting: u64) -> Fleet {
+    let fleet = Fleet::start((1, &[]), 2, acme(1, 2), |config| {
+        config["limits"] = json!({"waiting": waiting});
+        // The bound is one for all of them.
+        config["workers"] = json!(2);
+    })
+    .await;
+    fleet.wait_held("1", 1).await;
+    load_takes(&fleet.repository, "2", "12s");
+    fleet
+}
+
+async fn ask(fleet: &Fleet, version: &str) -> Answer {
+    fleet.gateway.infer("acme", &path(version), &probe()).await
+}
+
+async fn waiting(fleet: &Fleet) -> f64 {
+    fleet.gateway.metrics().await.sum("holdfast_waiting_requests", &[])
+}
+
+#[tokio::test]
+async fn one_more_than_may_wait_is_shed_at_once_and_takes_no_place_from_those_who_wait() {
+    let fleet = fleet(2).await;
+    let data = fleet.gateway.data.addr();
+    let served = [(); 2].map(|()| {
+        tokio::spawn(async move { Client::new(data).post(&path("2"), &[("x-tenant", "acme")], &probe()).await })
+    });
+    eventually("two to wait", PATIENCE, async || (waiting(&fleet).await == 2.0).then_some(())).await;
+    for _ in 0..3 {
+        let answer = ask(&fleet, "2").await;
+        assert!(is_shed(&answer, "no_holder") && answer.text().contains("(too_many_waiters)"), "{answer:?}");
+        assert_not_kept_waiting(&fleet.gateway, &answer).await;
+    }
+    // Who need not wait is served.
+    let _ = ask(&fleet, "1").await.expect(200);
+    assert_eq!(waiting(&fleet).await, 2.0);
+    assert_eq!(loads(&fleet.servers, "in_flight").await, 1, "all of that was before the load had ended");
+    for waits in served {
+        assert_eq!(waits.await.unwrap().expect(200).header("x-holdfast-version"), "2");
+    }
+    assert_eq!(waiting(&fleet).await, 0.0, "the places are given back");
+    assert_eq!(loads(&fleet.servers, "started").await, 2);
+}
+
+#[tokio::test]
+async fn where_none_may_wait_each_is_shed_until_the_version_is_held() {
+    let fleet = fleet(0).await;
+    // Warmed without anybody who waits.
+    let _ = ask(&fleet, "1").await.expect(200);
+    let answer = ask(&fleet, "2").await;
+    assert!(is_shed(&answer, "no_holder") && answer.text().contains("(too_many_waiters)"), "{answer:?}");
+    assert_not_kept_waiting(&fleet.gateway, &answer).await;
+    assert_eq!(waiting(&fleet).await, 0.0);
+}
