@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 
 use holdfast_codec::framing::Violation;
 use holdfast_codec::oip;
-use holdfast_net::tls::Secured;
+use holdfast_net::tls::{Peer, Secured};
 use holdfast_net::{ConnState, ServeOptions};
 use holdfast_telemetry::GatewayMetrics;
 use holdfast_types::FailureKind;
@@ -30,12 +30,9 @@ pub async fn serve_connection(gateway: Arc<Gateway>, home: Arc<Home>, stream: Tc
     // A handshake, if there is one, is a large future of few connections' beginning.
     let (stream, known) = match gateway.data_entrance.certificates() {
         None => (Secured::Plain(stream), None),
-        Some(_) => match Box::pin(gateway.data_entrance.enter(stream)).await {
+        Some(_) => match enter(&gateway, stream).await {
             Some(entered) => entered,
-            None => {
-                gateway.metrics.connections_refused.get(["tls"]).inc();
-                return;
-            }
+            None => return,
         },
     };
     let options = serve_options(&gateway);
@@ -58,6 +55,20 @@ pub async fn serve_connection(gateway: Arc<Gateway>, home: Arc<Home>, stream: Tc
         answer(entered, asked, home.clone(), on.clone())
     });
     holdfast_net::serve(stream, Arc::new(options), drain, state, service).await;
+}
+
+/// Through the handshake of TLS, unless the process drains before its end.
+async fn enter(gateway: &Gateway, stream: TcpStream) -> Option<(Secured, Option<Arc<Peer>>)> {
+    let mut drain = gateway.drain.clone();
+    let entered = tokio::select! {
+        biased;
+        entered = Box::pin(gateway.data_entrance.enter(stream)) => entered,
+        () = drain.wait() => return None,
+    };
+    if entered.is_none() {
+        gateway.metrics.connections_refused.get(["tls"]).inc();
+    }
+    entered
 }
 
 pub(crate) async fn answer(

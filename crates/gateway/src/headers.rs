@@ -72,12 +72,21 @@ fn is_hop_by_hop(name: &HeaderName) -> bool {
 /// What the gateway's own names begin with, as [`letters`].
 const OWN: &str = "xholdfast";
 /// What a server that trusts its front may take for the tenant, or for the client's certificate, as [`letters`].
-const TENANTS: [&str; 3] = ["xtenant", "xtenantid", "xforwardedclientcert"];
+const TENANTS: [&str; 8] = [
+    "xtenant",
+    "xtenantid",
+    "xforwardedclientcert",
+    "xforwardedclientcertchain",
+    "xclientcert",
+    "xsslclientcert",
+    "xspiffeid",
+    "sslclientcert",
+];
 
 /// Whether a field names a tenant to who reads it, or is the one that did.
 fn names_tenant(name: &HeaderName, trusted: Option<&HeaderName>) -> bool {
     let text = name.as_str();
-    let is_usual = || text.starts_with('x') && TENANTS.iter().any(|word| letters(text).eq(word.bytes()));
+    let is_usual = || text.starts_with(['x', 's']) && TENANTS.iter().any(|word| letters(text).eq(word.bytes()));
     trusted.is_some_and(|trusted| reads_as(name, trusted)) || is_usual()
 }
 
@@ -203,6 +212,11 @@ mod tests {
             ("x-tenant-id", "forged"),
             ("x-forwarded-client-cert", "forged"),
             ("x_forwarded_client_cert", "forged"),
+            ("x-forwarded-client-cert-chain", "forged"),
+            ("x-client-cert", "forged"),
+            ("ssl-client-cert", "forged"),
+            ("x-ssl-client-cert", "forged"),
+            ("x-spiffe-id", "forged"),
             ("client-cert", "forged"),
             ("client-cert-chain", "forged"),
             ("x-tenants", "three"),

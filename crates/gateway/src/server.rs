@@ -275,6 +275,10 @@ fn take_in(gateway: &Gateway, admission: &Admission, workers: &[WorkerHandle], s
 fn refuse(gateway: &Gateway, stream: TcpStream, reason: &'static str, retry: u64) {
     gateway.metrics.connections_refused.get([reason]).inc();
     gateway.metrics.error(FailureKind::ConnectionLimited);
+    if gateway.data_entrance.certificates().is_some() {
+        // Nothing in the clear where TLS is spoken: it would read as a broken server.
+        return;
+    }
     let (kind, why) = (FailureKind::ConnectionLimited, "too many connections");
     let answer = raw_answer("429 Too Many Requests", kind, why, &format!("retry-after: {retry}\r\n"));
     // Not through the runtime, which has not heard yet that the socket can be written to.

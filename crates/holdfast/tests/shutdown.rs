@@ -221,13 +221,15 @@ async fn a_request_that_outlives_the_drain_ends_with_it_and_the_exit_code_says_s
 
 #[tokio::test]
 async fn clients_that_do_nothing_do_not_hold_the_process_up() {
-    let mut rig = Rig::with(Differs { top: "timeouts: { drain: 5m, head: 2s }", ..Differs::default() }, |_| None).await;
+    let top = "timeouts: { drain: 5m, head: 5m, keepalive_idle: 5m }";
+    let mut rig = Rig::with(Differs { top, ..Differs::default() }, |_| None).await;
     let mut held = Vec::new();
-    for n in 0..30 {
+    for n in 0..40 {
         let mut client = rig.raw().await;
-        match n % 3 {
+        match n % 4 {
             0 => {}
             1 => client.write("POST /v2/mod").await,
+            2 => client.write("PRI * HTTP/2.0").await,
             _ => {
                 client.write(head("GET /livez", "")).await;
                 assert_eq!(client.answer("GET").await.unwrap().status, 200);

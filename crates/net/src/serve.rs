@@ -73,7 +73,7 @@ pub async fn serve<S, B>(
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let Some((first, is_h2)) = sniff(&mut stream, &options, &state).await else { return };
+    let Some((first, is_h2)) = sniff(&mut stream, &options, &state, drain.clone()).await else { return };
     if is_h2 {
         serve_h2(stream, first, options, drain, state, service).await;
     } else {
@@ -83,13 +83,28 @@ pub async fn serve<S, B>(
 
 /// Reads until it is clear which protocol this is. None if the client left first, or took too long.
 ///
-/// The first byte begins a head, of whatever protocol, and the time for a head runs from there on.
-async fn sniff(stream: &mut Secured, options: &ServeOptions, state: &ConnState) -> Option<(BytesMut, bool)> {
+/// The first byte begins a head, of whatever protocol, and the time for a head runs from there on. Once the process drains a first byte that is under
+/// way has the grace of idle connections, and no more.
+async fn sniff(
+    stream: &mut Secured,
+    options: &ServeOptions,
+    state: &ConnState,
+    mut drain: Drain,
+) -> Option<(BytesMut, bool)> {
     let mut first = BytesMut::with_capacity(1024);
     let silent = Instant::now() + options.idle.min(options.head);
+    let mut last: Option<Instant> = None;
     loop {
-        let until = state.deadline(options.head, options.idle).filter(|_| !first.is_empty());
-        let read = tokio::time::timeout_at(until.unwrap_or(silent), stream.read_buf(&mut first)).await;
+        let until = state.deadline(options.head, options.idle).filter(|_| !first.is_empty()).unwrap_or(silent);
+        let until = last.map_or(until, |last| last.min(until));
+        let read = tokio::select! {
+            biased;
+            read = tokio::time::timeout_at(until, stream.read_buf(&mut first)) => read,
+            () = drain.wait(), if last.is_none() => {
+                last = Some(Instant::now() + options.drain_grace);
+                continue;
+            }
+        };
         if read.ok()?.ok()? == 0 {
             return None;
         }

@@ -48,7 +48,8 @@ impl Certificates {
             return refuse("the time of the client certificate is over");
         }
         // A workload has one SPIFFE id (X.509-SVID, section 2): of two, which is meant would be luck.
-        if peer.names.iter().filter(|(kind, text)| *kind == "uri" && text.starts_with(SPIFFE)).count() > 1 {
+        let is_spiffe = |text: &str| text.get(..SPIFFE.len()).is_some_and(|head| head.eq_ignore_ascii_case(SPIFFE));
+        if peer.names.iter().filter(|(kind, text)| *kind == "uri" && is_spiffe(text)).count() > 1 {
             return refuse("the client certificate has more than one SPIFFE id");
         }
         let mut found: Option<Arc<Subject>> = None;
@@ -131,6 +132,7 @@ mod tests {
             &[("uri", "spiffe://prod/acme/x")],
             &[("uri", "spiffe://other/acme")],
             &[("uri", "spiffe://prod/acme"), ("uri", "spiffe://prod/tenant/acme/client")],
+            &[("uri", "spiffe://prod/acme"), ("uri", "SPIFFE://prod/tenant/acme/client")],
             &[("uri", "spiffe://prod/tenant//client")],
             &[("uri", "spiffe://prod/tenant/a/b/client")],
             &[("uri", "spiffe://prod/tenant/../client")],
