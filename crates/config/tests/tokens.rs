@@ -24,7 +24,11 @@ fn defaults() {
 fn what_cannot_be_meant() {
     let jwt = "  jwt: [{ issuer: \"https://gw.example\", jwks_file: k.json, algorithms: [ES256], audiences: [a], tenant: acme }]\n";
     for (text, path, why) in [
-        (config(", publish: 6s, rotate: 10s, access: 1m, refresh: 1m", ""), "auth.tokens.publish", "more than half of rotate"),
+        (
+            config(", publish: 6s, rotate: 10s, access: 1m, refresh: 1m", ""),
+            "auth.tokens.publish",
+            "more than half of rotate",
+        ),
         (config(", publish: 1s, rotate: 10s, refresh: 1h", ""), "auth.tokens.refresh", "more than 30 times rotate"),
         (config(", access: 9s", ""), "auth.tokens.access", ""),
         (config(", access: 2h", ""), "auth.tokens.access", ""),
