@@ -22,7 +22,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::bound::{Bound, Place, Spare};
+use crate::bound::{Bound, Place};
 use crate::patience::{Patience, Patient};
 use crate::resolve::Target;
 use crate::tasks::Tasks;
@@ -86,17 +86,16 @@ struct Idle<B> {
     idle: Arc<AtomicBool>,
     patience: Arc<Patience>,
     sender: http1::SendRequest<B>,
-    place: Place,
     since: Instant,
 }
 
 /// A worker's connections to one replica. `B` is the request body's type.
 ///
-/// Whoever is over the [`Bound`] waits for its turn, in order; idle connections of others make room.
+/// Whoever is over the [`Bound`] waits for its turn, in order.
 pub struct ReplicaPool<B> {
     connector: Arc<Connector>,
     idle: Mutex<VecDeque<Idle<B>>>,
-    bound: Arc<Bound>,
+    bound: Arc<Bound<B>>,
     opened: AtomicU64,
     lost: Arc<Notify>,
     tasks: Tasks,
@@ -107,7 +106,7 @@ pub struct ReplicaConn<B> {
     idle: Arc<AtomicBool>,
     patience: Arc<Patience>,
     sender: http1::SendRequest<B>,
-    place: Place,
+    /// Whose it is: another worker's, if that had one to spare and no more may be open.
     pool: Arc<ReplicaPool<B>>,
     /// Given back after the connection is, so that who waits for it finds the connection.
     turn: Turn,
@@ -122,7 +121,7 @@ where
 {
     /// No connections yet, and no more together with all others of this bound than it says. Connection tasks run in `tasks`.
     #[must_use]
-    pub fn new(connector: Arc<Connector>, bound: &Arc<Bound>, tasks: Tasks) -> Arc<Self> {
+    pub fn new(connector: Arc<Connector>, bound: &Arc<Bound<B>>, tasks: Tasks) -> Arc<Self> {
         let this = Arc::new(Self {
             connector,
             idle: Mutex::default(),
@@ -131,8 +130,7 @@ where
             lost: Arc::default(),
             tasks,
         });
-        let spare: Arc<dyn Spare> = this.clone();
-        bound.add(Arc::downgrade(&spare));
+        bound.add(Arc::downgrade(&this));
         this
     }
 
@@ -177,7 +175,6 @@ where
                     idle: found.idle,
                     patience: found.patience,
                     sender: found.sender,
-                    place: found.place,
                     pool: self.clone(),
                     turn,
                     reused: true,
@@ -200,7 +197,39 @@ where
         };
         match self.newest_idle(idle, turn) {
             Ok(conn) => Ok(conn),
-            Err(turn) => self.open_with(turn, Place::take(&self.bound), connect).await,
+            Err(turn) => self.open_or_borrow(turn, idle, connect).await,
+        }
+    }
+
+    /// A new connection; or, where no more may be open, one that is idle at another worker, or a new one in the place of one that is just being closed.
+    async fn open_or_borrow(
+        self: &Arc<Self>,
+        mut turn: Turn,
+        idle: Duration,
+        connect: Duration,
+    ) -> Result<ReplicaConn<B>, Checkout> {
+        if let Some(place) = Place::take(&self.bound) {
+            return self.open_with(turn, place, connect).await;
+        }
+        let until = Instant::now() + connect;
+        let short = self.bound.look();
+        loop {
+            let mut room = std::pin::pin!(short.room());
+            // From here on nothing that comes is missed.
+            room.as_mut().enable();
+            if let Some(place) = Place::take(&self.bound) {
+                return self.open_with(turn, place, connect).await;
+            }
+            for pool in self.bound.pools() {
+                match pool.newest_idle(idle, turn) {
+                    Ok(conn) => return Ok(conn),
+                    Err(back) => turn = back,
+                }
+            }
+            if tokio::time::timeout_at(until, room).await.is_err() {
+                let why = "connections that are being closed do not end";
+                return Err(Checkout::Connect(io::Error::new(io::ErrorKind::TimedOut, why)));
+            }
         }
     }
 
@@ -221,7 +250,7 @@ where
     async fn open_with(
         self: &Arc<Self>,
         turn: Turn,
-        place: Place,
+        place: Place<B>,
         connect: Duration,
     ) -> Result<ReplicaConn<B>, Checkout> {
         self.opened.fetch_add(1, Ordering::Relaxed);
@@ -235,24 +264,18 @@ where
         self.tasks.spawn(async move {
             // How the connection ends is seen by whoever uses it.
             let _ = conn.await;
+            // Its socket is closed.
+            drop(place);
             if was_idle.swap(false, Ordering::SeqCst) {
                 lost.notify_one();
             }
         });
-        Ok(ReplicaConn { idle, patience, sender, place, pool: self.clone(), turn, reused: false })
+        Ok(ReplicaConn { idle, patience, sender, pool: self.clone(), turn, reused: false })
     }
 
     /// Closes connections that have been idle for too long or that the replica has closed.
     pub fn reap(&self, idle: Duration) {
         self.idle.lock().retain(|conn| conn.sender.is_ready() && conn.since.elapsed() < idle);
-    }
-}
-
-impl<B: Send> Spare for ReplicaPool<B> {
-    fn close_one(&self) -> bool {
-        let oldest = self.idle.lock().pop_front();
-        // Its end is no loss: it is not idle any more.
-        oldest.inspect(|conn| conn.idle.store(false, Ordering::SeqCst)).is_some()
     }
 }
 
@@ -301,8 +324,9 @@ where
             }
             return;
         }
-        let Self { idle, patience, sender, place, pool, turn, .. } = self;
-        pool.idle.lock().push_back(Idle { idle, patience, sender, place, since: Instant::now() });
+        let Self { idle, patience, sender, pool, turn, .. } = self;
+        pool.idle.lock().push_back(Idle { idle, patience, sender, since: Instant::now() });
         drop(turn);
+        pool.bound.one_is_idle();
     }
 }

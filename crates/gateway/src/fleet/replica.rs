@@ -50,7 +50,7 @@ pub struct Replica {
     connector: Arc<Connector>,
     workers: Box<[Arc<ReplicaPool<UpstreamBody>>]>,
     /// The connections for requests, of all workers.
-    bound: Arc<Bound>,
+    bound: Arc<Bound<UpstreamBody>>,
     /// For copies of requests, which never take a connection of the requests themselves.
     copy_connections: Arc<ReplicaPool<UpstreamBody>>,
     in_flight: AtomicU32,

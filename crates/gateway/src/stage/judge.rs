@@ -159,7 +159,6 @@ impl One<'_> {
             Err(Whole::Late) => return Err(overdue()),
             Err(_) => return Err(broken("the replica's metadata is broken or too large")),
         };
-        conn.give_back();
         self.exchange.upstream_done();
         let Some(resolution) = &self.exchange.resolution else { return Err(overdue()) };
         let expected = &resolution.state.rule.expected;
@@ -172,6 +171,12 @@ impl One<'_> {
             let fault = format!("metadata is of {told:?} where {:?} was asked", expected.upstream_model);
             return Err(self.wrong_version(&fault));
         }
+        if ["model_name", "model_version"].iter().any(|member| object.contains_key(*member)) {
+            // A late one, for somebody else: what else comes over this connection is in doubt as well.
+            self.count("bad_answer");
+            return Err(broken("the replica answered an inference where metadata was asked"));
+        }
+        conn.give_back();
         self.count("ok");
         object.insert("name".to_owned(), expected.model.clone().into());
         object.insert("versions".to_owned(), vec![expected.version.clone()].into());

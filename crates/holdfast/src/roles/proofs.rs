@@ -16,8 +16,9 @@ pub fn check(config: &Config) -> Vec<Fault> {
     let control = config.control.as_ref().map(|c| [control_secrets(c).err(), control_tls(c).err()]);
     let gateway = config.gateway.as_ref().map(|g| [gateway_secret(g).err(), gateway_links(g).err()]);
     let admin = super::entrance(config).err().map(|e| ("listen.admin.tls", e.to_string()));
+    let data = super::data_entrance(config).err().map(|e| ("listen.data_tls", e.to_string()));
     let proofs = control.into_iter().chain(gateway).flatten().flatten();
-    store.into_iter().chain(admin).chain(proofs).collect()
+    store.into_iter().chain(admin).chain(data).chain(proofs).collect()
 }
 
 /// How the store is reached.

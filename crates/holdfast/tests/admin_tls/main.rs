@@ -115,6 +115,21 @@ async fn what_cannot_be_used_is_told_before_anything_starts() {
         assert!(code == Some(2) && text.contains("listen.admin.tls") && text.contains(why), "{tls}: {code:?} {text}");
         assert!(!text.contains("PRIVATE KEY"), "{text}");
     }
+    // The data port's certificates are looked into as well.
+    let data = |tls: serde_json::Value| {
+        let file = dir.join("data.yaml");
+        std::fs::write(&file, format!("auth: {{ trusted_header: x-tenant }}\nlisten: {{ data_tls: {tls} }}\n"))
+            .unwrap();
+        let output = Command::new(binary()).arg("check").arg(&file).output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+    };
+    assert_eq!(data(json!({"certificates": certificate, "key": key})).0, Some(0));
+    for (certificates, key) in
+        [(&certificate, &other_key), (&certificate, &rubbish), (&rubbish, &key), (&expired, &expired_key)]
+    {
+        let (code, text) = data(json!({"certificates": certificates, "key": key}));
+        assert!(code == Some(2) && text.contains("listen.data_tls"), "{code:?} {text}");
+    }
 }
 
 #[tokio::test]

@@ -38,7 +38,7 @@ fn executing(rig: &Rig) -> usize {
 
 #[tokio::test]
 async fn all_workers_together_have_no_more_connections_to_a_replica_than_it_may_have() {
-    let pool = "    connections: { per_replica: 3, warm: 0 }";
+    let pool = "    connections: { per_replica: 3, warm: 0, idle: 1h }";
     let differs = Differs { top: "workers: 4", pool, ..Differs::default() };
     let rig = Rig::with(differs, |request| (request.header("x-wants") != "answer").then(Script::never)).await;
     let waiting = crowd(&rig);
@@ -51,7 +51,8 @@ async fn all_workers_together_have_no_more_connections_to_a_replica_than_it_may_
     drop(waiting);
     eventually("who has left to be gone", PATIENCE, async || (replica(&rig).await["in_flight"] == 0).then_some(()))
         .await;
-    // Connections that are idle at one worker make room for another's.
+    // Connections that are idle at one worker serve another's requests: there are no more than three of them from now on, whoever asks.
+    let before = rig.stub.connections();
     for _ in 0..CLIENTS {
         let client = Client::new(rig.gateway.data.addr());
         let fields = [TENANT[0], ("x-wants", "answer")];
@@ -60,6 +61,8 @@ async fn all_workers_together_have_no_more_connections_to_a_replica_than_it_may_
         let open = replica(&rig).await["connections"].as_u64();
         assert!((1..=3).contains(&open.unwrap()), "{open:?}");
     }
+    let opened = rig.stub.connections() - before;
+    assert!(opened <= 3, "{opened} connections for {CLIENTS} requests");
 }
 
 #[tokio::test]
