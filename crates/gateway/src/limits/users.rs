@@ -111,7 +111,7 @@ impl Users {
     }
 
     pub fn give_back(&mut self, limit: Limit, now: Mono, user: u128, tokens: u64) {
-        // Whoever was forgotten had a full bucket.
+        // Whoever was forgotten had a full bucket. Who shares one with others loses it: of somebody who was forgotten it would be a token that is made.
         if let Some(bucket) = self.known(user) {
             bucket.give_back(limit, now, tokens);
         }
@@ -159,10 +159,7 @@ impl Users {
 
     fn known(&mut self, user: u128) -> Option<&mut Bucket> {
         let at = self.part_of(user);
-        if self.parts.get(at).is_some_and(|part| part.contains_key(&user)) {
-            return self.parts.get_mut(at)?.get_mut(&user);
-        }
-        self.others.as_mut()
+        self.parts.get_mut(at)?.get_mut(&user)
     }
 
     fn part_of(&self, user: u128) -> usize {
