@@ -21,10 +21,14 @@ mod id;
 
 pub use id::{AnswerId, Compared};
 
-const KEYS: &[&str] = &["model_name", "model_version", "id"];
+const KEYS: &[&str] = &["model_name", "model_version", "id", "outputs", "name"];
 const NAME: usize = 0;
 const VERSION: usize = 1;
 const ID: usize = 2;
+/// From here on it is only noted that they are there.
+const OUTPUTS: usize = 3;
+/// Of metadata, which has `outputs` as well.
+const METADATA: usize = 4;
 
 /// What an answer must name, and how the client is told. Made once per route.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,7 +115,7 @@ pub struct Checker {
 impl Default for Checker {
     fn default() -> Self {
         Self {
-            scanner: Scanner::new(KEYS),
+            scanner: Scanner::noting(KEYS, OUTPUTS),
             utf8: Utf8::default(),
             seen: [Seen::Not; 2],
             held: Vec::new(),
@@ -235,6 +239,12 @@ impl Checker {
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.scanner.is_done()
+    }
+
+    /// Whether it has had the shape of an inference's answer so far: outputs, and not the name by which metadata tells its model.
+    #[must_use]
+    pub fn is_inference(&self) -> bool {
+        self.scanner.has(OUTPUTS) && (self.has_model() || !self.scanner.has(METADATA))
     }
 
     /// Whether the answer named the model.

@@ -7,7 +7,9 @@
 const HEADER: usize = 9;
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
+const SETTINGS: u8 = 4;
 const CONTINUATION: u8 = 9;
+const ACK: u8 = 1;
 const END_HEADERS: u8 = 4;
 
 /// Follows the frames of one direction. It is fed what comes after the preface.
@@ -21,6 +23,8 @@ pub struct Frames {
     block: bool,
     /// The first frame, the settings, has been seen.
     begun: bool,
+    /// The first frame was another.
+    refused: bool,
 }
 
 impl Frames {
@@ -54,10 +58,18 @@ impl Frames {
     fn begin(&mut self) {
         let [a, b, c, kind, flags, ..] = self.header;
         self.left = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
+        // Those of the server are acknowledged later: an ACK tells nothing of this side's own (RFC 9113, 3.4).
+        self.refused |= !self.begun && (kind != SETTINGS || flags & ACK != 0);
         self.begun = true;
         if matches!(kind, HEADERS | CONTINUATION) {
             self.block = flags & END_HEADERS == 0;
         }
+    }
+
+    /// Whether the first frame was no settings of the client's own, which the connection has to begin with.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        self.refused
     }
 
     /// Whether the client owes the rest of something that has to be whole soon: its settings, a header block, a frame that is no DATA.
@@ -87,6 +99,25 @@ mod tests {
             frames.is_owing()
         };
         pieces.iter().map(after).collect()
+    }
+
+    #[test]
+    fn the_first_frame_is_the_clients_own_settings() {
+        let first = |kind, flags| {
+            let mut frames = Frames::default();
+            for byte in &frame(kind, flags, 0)[..HEADER - 1] {
+                frames.feed(&[*byte]);
+                assert!(!frames.is_refused(), "not before its header is whole");
+            }
+            frames.feed(&frame(kind, flags, 0)[HEADER - 1..]);
+            let refused = frames.is_refused();
+            frames.feed(&frame(SETTINGS, 0, 0));
+            assert_eq!(frames.is_refused(), refused, "what comes later makes no difference");
+            refused
+        };
+        assert!(!first(SETTINGS, 0) && !first(SETTINGS, 2), "flags without a meaning are none");
+        assert!(first(SETTINGS, ACK) && first(SETTINGS, 3));
+        assert!([DATA, HEADERS, 2, 3, 6, 7, 8, CONTINUATION, 200].iter().all(|kind| first(*kind, 0)));
     }
 
     #[test]

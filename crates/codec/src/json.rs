@@ -103,6 +103,9 @@ const DEEPEST: u32 = 128;
 #[derive(Clone, Debug)]
 pub struct Scanner {
     keys: &'static [&'static str],
+    /// Of how many of them, the first ones, the values are given. Of the others it is noted that they are there.
+    values: usize,
+    noted: u8,
     state: State,
     /// Open arrays and objects inside the value being read.
     depth: u32,
@@ -123,8 +126,16 @@ impl Scanner {
     /// Watches for top-level members with one of these names.
     #[must_use]
     pub fn new(keys: &'static [&'static str]) -> Self {
+        Self::noting(keys, keys.len())
+    }
+
+    /// The same for the first `values` of them. Of the others, eight in all at most, nothing is given but [`Scanner::has`], and their values are passed over.
+    #[must_use]
+    pub fn noting(keys: &'static [&'static str], values: usize) -> Self {
         Self {
             keys,
+            values,
+            noted: 0,
             state: State::Start,
             depth: 0,
             objects: 0,
@@ -147,6 +158,12 @@ impl Scanner {
     #[must_use]
     pub fn is_foreign(&self) -> bool {
         self.state == State::Foreign
+    }
+
+    /// Whether this key, one of those whose values are not given, has come.
+    #[must_use]
+    pub fn has(&self, key: usize) -> bool {
+        self.noted & bit(key) != 0
     }
 
     /// Whether the last chunk ended inside a watched value.
@@ -244,28 +261,32 @@ impl Scanner {
 
     fn read_key(&mut self, chunk: &[u8], from: &mut usize) {
         let keys = self.keys;
-        if let Some(whole) = self.whole_string(chunk, from) {
+        let found = if let Some(whole) = self.whole_string(chunk, from) {
             if has_control(whole) {
                 return self.state = State::Foreign;
             }
             // Nearly always it is written as it should be, or is another key.
             let exact = keys.iter().position(|key| key.as_bytes() == whole);
             let in_case = || keys.iter().position(|key| key.as_bytes().eq_ignore_ascii_case(whole));
-            self.watched = if exact.is_some() || whole.is_ascii() {
+            if exact.is_some() || whole.is_ascii() {
                 exact.or_else(in_case)
             } else {
                 let Ok(key) = std::str::from_utf8(whole) else { return self.state = State::Foreign };
                 keys.iter().position(|k| reads_as(key, k))
-            };
+            }
         } else if self.take_string(chunk, from, MAX_KEY) {
-            self.watched = match unescape(&self.raw) {
+            match unescape(&self.raw) {
                 _ if has_control(&self.raw) => return self.state = State::Foreign,
                 _ if self.overlong => None,
                 Some(key) => keys.iter().position(|k| reads_as(&key, k)),
                 None => return self.state = State::Foreign,
-            };
+            }
         } else {
             return;
+        };
+        self.watched = found.filter(|key| *key < self.values);
+        if let (Some(key), None) = (found, self.watched) {
+            self.noted |= bit(key);
         }
         // As it is nearly always written.
         self.state = if took(chunk, from, b':') { State::Before } else { State::Colon };
@@ -438,6 +459,11 @@ fn past_space(chunk: &[u8], from: &mut usize) -> Option<u8> {
         *from += 1;
     }
     None
+}
+
+/// Of a key among those that are noted.
+const fn bit(key: usize) -> u8 {
+    if key < 8 { 1 << key } else { 0 }
 }
 
 const fn is_space(byte: u8) -> bool {

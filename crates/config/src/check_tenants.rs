@@ -61,6 +61,7 @@ fn check_tenant(
     let allow = check_allow(checker, &path.field("allow"), form, catalogue);
     let keys = crate::api_keys::check(checker, &path.field("keys"), &form.keys);
     let rules = crate::check_experiments::rules(checker, &path.field("rules"), &form.rules, catalogue);
+    let fallback = check_fallback(checker, &path.field("fallback"), form, catalogue);
     let subset = form.subset.unwrap_or(DEFAULT_SUBSET);
     Some(Tenant {
         name: form.name.clone()?,
@@ -68,6 +69,7 @@ fn check_tenant(
         pins,
         allow,
         unavailable: form.unavailable,
+        fallback,
         plan: None,
         limits: None,
         keys,
@@ -113,6 +115,20 @@ fn check_pins(
 
 fn is_static(entry: &Entry<'_>) -> bool {
     entry.pool.is_some_and(|pool| pool.residency == Some(Residency::Static))
+}
+
+fn check_fallback(
+    checker: &mut Checker<'_, '_>,
+    path: &Path<'_>,
+    form: &TenantForm,
+    catalogue: &Catalogue<'_>,
+) -> Box<[(ModelName, Box<str>)]> {
+    let mut fallback = Vec::with_capacity(form.fallback.len());
+    for Named { name: model, name_place, value: answer, .. } in &form.fallback {
+        let Some(entry) = catalogue.find(checker, &path.field(model), Some(*name_place), model) else { continue };
+        fallback.push((entry.name.clone(), crate::fallback::written(model, answer).into()));
+    }
+    fallback.into()
 }
 
 fn check_allow(

@@ -11,6 +11,7 @@ use holdfast_types::{Bytes, ModelName, PlanName, PoolName, ReplicaName, TenantId
 use crate::api_keys::KeyForm;
 use crate::compound::{List, MapOf, Named, Optional, Required};
 use crate::experiment::{ExperimentForm, RuleForm};
+use crate::fallback::FallbackKind;
 use crate::fleet::{ControlSection, GatewaySection, StoreSection};
 use crate::identity::AuthForm;
 use crate::kind::{Choice, Flag};
@@ -213,6 +214,8 @@ section! {
         allow: Vec<Named<Vec<Option<Version>>>> = Vec::new(), MapOf(List { item: Optional(VERSION), least: 0 });
         /// What happens to a request when no replica holds the version: wait for a load, or shed at once while it loads.
         unavailable: Unavailable = Unavailable::Wait, UNAVAILABLE;
+        /// By model, the answer to an inference that could not be served within its budget, instead of a refusal.
+        fallback: Vec<Named<serde_json::Map<String, serde_json::Value>>> = Vec::new(), MapOf(FallbackKind);
         /// The plan whose limits it has. Left out: none, and so no limits but its own.
         plan: Option<PlanName> = None, Optional(PLAN);
         /// Limits of this tenant alone; field by field they come before its plan's.

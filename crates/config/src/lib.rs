@@ -23,6 +23,7 @@ mod check_tenants;
 mod compound;
 mod env;
 mod experiment;
+mod fallback;
 mod fault;
 mod fleet;
 mod forms;

@@ -195,6 +195,8 @@ pub struct Tenant {
     pub allow: Box<[(ModelName, Version)]>,
     /// What to do when no replica holds the version.
     pub unavailable: Unavailable,
+    /// By model, what an inference is answered that could not be served within its budget: JSON, marked as what it is.
+    pub fallback: Box<[(ModelName, Box<str>)]>,
     /// A plan of [`Config::plans`].
     pub plan: Option<PlanName>,
     /// Limits that come before the plan's.

@@ -102,7 +102,7 @@ impl Kind for DocumentKind {
 }
 
 /// The node as JSON. Depth is bounded by the tree's.
-fn to_json(node: &Node<'_>, path: &Path<'_>, sink: &mut Sink<'_>) -> Option<Json> {
+pub(crate) fn to_json(node: &Node<'_>, path: &Path<'_>, sink: &mut Sink<'_>) -> Option<Json> {
     match &node.value {
         Value::Reported => None,
         Value::Scalar(text, Style::Plain) => plain_to_json(text, node, path, sink),

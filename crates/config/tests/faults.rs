@@ -84,6 +84,18 @@ golden! { unknown_names:
     "unavailable: shed" => "unavailable: queue": [(37, 53, "tenants[1].unavailable", "known are wait, shed", "shed")];
 }
 
+golden! { fallbacks:
+    "unavailable: shed" => "unavailable: shed, fallback: { rank: { outputs: 1 } }": [(37, 77, "tenants[1].fallback.rank", "has no list `outputs`", "")];
+    "unavailable: shed" => "unavailable: shed, fallback: { rank: 1 }": [(37, 77, "tenants[1].fallback.rank", "is a single value; expected a mapping", "")];
+    "unavailable: shed" => "unavailable: shed, fallback: { rnk: { outputs: [] } }": [(37, 71, "tenants[1].fallback.rnk", "there is no model", "rank")];
+    "unavailable: shed" => "unavailable: shed, fallback: { rank: { outputs: [], model_version: b } }": [
+        (37, 77, "tenants[1].fallback.rank.model_version", "is not for a fallback to say", ""),
+    ];
+    "unavailable: shed" => "unavailable: shed, fallback: { rank: { outputs: [], parameters: [] } }": [
+        (37, 77, "tenants[1].fallback.rank.parameters", "is no mapping", ""),
+    ];
+}
+
 golden! { numbers_sizes_times:
     "fleet: 16" => "fleet: 0": [(8, 17, "loads.fleet", "must be from 1 to 100000", "")];
     "fleet: 16" => "fleet: -0": [(8, 17, "loads.fleet", "is not a whole number", "")];

@@ -51,6 +51,8 @@ pub enum Fault {
     Unnamed,
     /// Its JSON does not end where it says that the JSON ends.
     Cut,
+    /// It is no answer of an inference: it has no outputs, or is a model's metadata. It may be the answer to another request.
+    OtherShape,
     /// Its JSON is not UTF-8. That says nothing about its version, and a client may have caused it, where a server repeats what it was sent.
     NotUtf8,
 }
@@ -70,6 +72,7 @@ impl std::fmt::Display for Fault {
             Self::Mismatch(mismatch) => mismatch.fmt(f),
             Self::Unnamed => f.write_str("the JSON before the answer's tensors does not name its model"),
             Self::Cut => f.write_str("the JSON of the answer does not end where its header says"),
+            Self::OtherShape => f.write_str("the answer is none of an inference"),
             Self::NotUtf8 => f.write_str("the JSON of the answer is not UTF-8"),
             Self::Absent => f.write_str("the answer names no version, which the pool requires"),
         }
@@ -150,7 +153,18 @@ impl Reading {
         }
         let named = checker.has_version() || (checker.has_model() && self.rule.name_tells_version);
         let required = self.rule.check == AnswerCheck::Required;
-        if required && !named { Err(Fault::Absent) } else { Ok(()) }
+        if required && !named { Err(Fault::Absent) } else { self.shape() }
+    }
+
+    /// What its shape says, once its JSON has come to its end.
+    fn shape(&self) -> Result<(), Fault> {
+        let is_other = self.checker.as_ref().is_some_and(|checker| checker.is_complete() && !checker.is_inference());
+        if is_other { Err(Fault::OtherShape) } else { Ok(()) }
+    }
+
+    /// Whether it may end here: its JSON has ended, and is an inference's answer.
+    fn may_end(&self) -> bool {
+        self.is_complete() && self.shape().is_ok()
     }
 
     /// The rest of a value that the end of the text cut in two.
@@ -161,6 +175,8 @@ impl Reading {
         }
     }
 }
+
+const UNENDED: &str = "it ended before its JSON did, or without outputs";
 
 /// An answer's body on its way through, after its head was passed on.
 pub struct Passing {
@@ -201,8 +217,8 @@ impl Passing {
             if let Some(data) = self.ready.pop_front() {
                 // Whoever knows the length asks for nothing after the last byte: what the end brings is done before that is given out.
                 if !self.ended && self.ready.is_empty() && self.incoming.is_end_stream() {
-                    if !self.reading.is_complete() {
-                        return self.cut(exchange, FailureKind::UpstreamError, "it ended before its JSON did");
+                    if !self.reading.may_end() {
+                        return self.cut(exchange, FailureKind::UpstreamError, UNENDED);
                     }
                     self.complete(exchange);
                 }
@@ -235,8 +251,8 @@ impl Passing {
                     return self.cut(exchange, FailureKind::UpstreamTimeout, "the budget ended");
                 }
                 Some(Err(_)) => return self.cut(exchange, FailureKind::UpstreamError, "the replica broke it off"),
-                None if !self.reading.is_complete() => {
-                    return self.cut(exchange, FailureKind::UpstreamError, "it ended before its JSON did");
+                None if !self.reading.may_end() => {
+                    return self.cut(exchange, FailureKind::UpstreamError, UNENDED);
                 }
                 None => {
                     self.complete(exchange);

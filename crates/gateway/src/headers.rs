@@ -37,6 +37,8 @@ pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-holdfast-request-i
 pub const ROUTE: HeaderName = HeaderName::from_static("x-holdfast-route");
 /// How the resolution is not like others: `unledgered`.
 pub const RESOLUTION: HeaderName = HeaderName::from_static("x-holdfast-resolution");
+/// Marks an answer that no model has given: why it stands in its place.
+pub const FALLBACK: HeaderName = HeaderName::from_static("x-holdfast-fallback");
 /// The failure kind.
 pub const ERROR: HeaderName = HeaderName::from_static("x-holdfast-error");
 /// The proved tenant, for the replica.

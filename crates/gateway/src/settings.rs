@@ -1,14 +1,17 @@
 //! What a request looks up besides the route: bounds, budgets, stamps. Made once per configuration.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::HeaderName;
 
 use holdfast_codec::framing::HeadLimits;
 use holdfast_config::{Config, Stamps, Stream};
 use holdfast_net::AdmissionLimits;
 use holdfast_quota::limit::Allowance;
+use holdfast_types::{ModelName, TenantId};
 
 use crate::limits::allowance;
 
@@ -17,6 +20,8 @@ use crate::identity::{ApiKeys, Certificates, Identity};
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct Settings {
+    /// What tenants have their clients answered instead of a refusal, by model.
+    fallbacks: HashMap<TenantId, Box<[(ModelName, Bytes)]>>,
     /// The header that names the tenant, if one is trusted.
     pub trusted_header: Option<HeaderName>,
     /// What checks tokens, if they are what proves a tenant.
@@ -57,6 +62,12 @@ pub struct Settings {
     pub admission: AdmissionLimits,
 }
 
+fn fallbacks(config: &Config) -> HashMap<TenantId, Box<[(ModelName, Bytes)]>> {
+    let some = config.tenants.iter().filter(|tenant| !tenant.fallback.is_empty());
+    let bytes = |(model, answer): &(ModelName, Box<str>)| (model.clone(), Bytes::from(answer.to_string()));
+    some.map(|tenant| (tenant.name.clone(), tenant.fallback.iter().map(bytes).collect())).collect()
+}
+
 impl Settings {
     /// From a checked configuration.
     #[must_use]
@@ -66,6 +77,7 @@ impl Settings {
         let limits = &config.limits;
         let size = |bytes: holdfast_types::Bytes| usize::try_from(bytes.0).unwrap_or(usize::MAX);
         Self {
+            fallbacks: fallbacks(config),
             credential: trusted_header.clone(),
             trusted_header,
             identity: None,
@@ -97,6 +109,13 @@ impl Settings {
                 .unwrap_or_default(),
             admission: AdmissionLimits { total: limits.connections, per_address: limits.connections_per_address },
         }
+    }
+
+    /// What a tenant has its clients answered that a model could not be asked for in time.
+    #[must_use]
+    pub fn fallback(&self, tenant: &TenantId, model: &ModelName) -> Option<Bytes> {
+        let answers = self.fallbacks.get(tenant)?;
+        answers.iter().find(|(name, _)| name == model).map(|(_, answer)| answer.clone())
     }
 
     /// Whether the gateways give tokens of their own.

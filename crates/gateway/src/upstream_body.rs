@@ -31,6 +31,7 @@ pub struct ClientFault {
     fault: Mutex<Option<Failure>>,
     bytes: std::sync::atomic::AtomicU64,
     owes: std::sync::atomic::AtomicBool,
+    all: std::sync::atomic::AtomicBool,
 }
 
 impl ClientFault {
@@ -42,6 +43,11 @@ impl ClientFault {
     /// Bytes read so far.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// Whether all of the body has been given out.
+    pub fn has_all(&self) -> bool {
+        self.all.load(std::sync::atomic::Ordering::Relaxed)
     }
 
     /// Whether more of the body was wanted than the client had sent when it was last asked for.
@@ -74,7 +80,20 @@ impl ClientStream {
         self.digest.get_or_insert_default().clone()
     }
 
+    fn is_over(&self) -> bool {
+        let is_over = self.first.is_empty() && self.rest.is_end_stream();
+        if is_over {
+            // Nobody asks for it again.
+            self.fault.all.store(true, std::sync::atomic::Ordering::Relaxed);
+        }
+        is_over
+    }
+
     fn passes(&self, data: Bytes) -> Frame<Bytes> {
+        // Of one whose length was told, nobody asks for the end.
+        if self.rest.is_end_stream() || self.rest.size_hint().exact() == Some(0) {
+            self.fault.all.store(true, std::sync::atomic::Ordering::Relaxed);
+        }
         if let Some(digest) = &self.digest {
             digest.lock().update(&data, false);
         }
@@ -96,7 +115,10 @@ impl ClientStream {
             self.fault.owes.store(polled.is_pending(), std::sync::atomic::Ordering::Relaxed);
             let frame = match polled {
                 Poll::Ready(Some(Ok(frame))) => frame,
-                Poll::Ready(None) => return Poll::Ready(None),
+                Poll::Ready(None) => {
+                    self.fault.all.store(true, std::sync::atomic::Ordering::Relaxed);
+                    return Poll::Ready(None);
+                }
                 Poll::Ready(Some(Err(_))) => {
                     let cut = Failure::new(FailureKind::BadRequest, "the request body is malformed or cut short");
                     return Poll::Ready(Some(Err(self.fail(cut))));
@@ -158,7 +180,7 @@ impl Body for UpstreamBody {
         match self {
             Self::Done => true,
             Self::Whole(bytes) => bytes.is_empty(),
-            Self::Stream(stream) => stream.first.is_empty() && stream.rest.is_end_stream(),
+            Self::Stream(stream) => stream.is_over(),
         }
     }
 

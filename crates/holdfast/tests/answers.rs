@@ -120,7 +120,7 @@ async fn tensors_behind_json_that_names_no_model_are_refused() {
         }
     }
     // Without the header an answer need not name anything.
-    let (_stub, gateway) = rig(vec![Script::with_headers(200, &[JSON], b"{}")]).await;
+    let (_stub, gateway) = rig(vec![Script::with_headers(200, &[JSON], br#"{"outputs":[]}"#)]).await;
     let _ = ask(&gateway, "acme", 0).await.unwrap().expect(200);
 }
 
@@ -389,61 +389,4 @@ async fn interim_answers_without_an_end_are_cut_off() {
     let cut = ask(&gateway, "evil", 1).await.unwrap().expect(502);
     assert_eq!(cut.header("x-holdfast-error"), "upstream_error");
     let _ = gateway.infer("acme", INFER, &probe()).await.expect(200);
-}
-
-/// A second answer that a server gives late, on a connection that serves the next request by then, is the answer of nobody who has sent an id.
-#[tokio::test]
-async fn an_answer_with_the_id_of_another_request_is_refused_and_its_connection_closed() {
-    let answer = |id: &str| {
-        let body = json!({"id": id, "model_name": "screen-1", "model_version": "1", "outputs": []});
-        Script::json(200, &body)
-    };
-    let late = json!({"id": "first", "model_name": "screen-1", "model_version": "1", "outputs": [{"name": "secret"}]});
-    let late = late.to_string();
-    let length = late.len();
-    let twice = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{late}");
-    // The late answer is ahead of the own one, as it would be read on a connection that is used again too early.
-    let given: Vec<String> = (3..19).map(|n| n.to_string()).collect();
-    let scripts = [answer("mine"), Script::raw(twice), answer("made-up")];
-    let (stub, gateway) = rig(scripts.into_iter().chain(given.iter().map(|id| answer(id))).collect()).await;
-    let send = async |wants: &str, id: Option<&str>| {
-        let mut body = probe();
-        match id {
-            Some(id) => body["id"] = id.into(),
-            None => drop(body.as_object_mut().unwrap().remove("id")),
-        }
-        let fields = [("x-tenant", "acme"), ("x-wants", wants)];
-        gateway.data.send(Method::POST, INFER, &fields, Bytes::from(body.to_string())).await.unwrap()
-    };
-    // Who has not given many ids back makes them up, for all that is known; nor does it help to send the same one again and again.
-    let _ = send("2", Some("mine")).await.expect(200);
-    for _ in 0..30 {
-        let _ = send("0", Some("mine")).await.expect(200);
-    }
-    let _ = send("2", Some("mine")).await.expect(200);
-    for id in &given {
-        let _ = send(id, Some(id)).await.expect(200);
-    }
-    let refused = send("1", Some("second")).await.expect(502);
-    assert_eq!(refused.header("x-holdfast-error"), "upstream_error", "{refused:?}");
-    assert!(refused.json()["error"].as_str().unwrap().contains("id of another request"), "{refused:?}");
-    assert!(!refused.text().contains("secret"), "{refused:?}");
-    let closed = stub.requests().into_iter().find(|r| r.header("x-wants") == "1").unwrap().connection;
-    let used_again = |closed| stub.requests().into_iter().rfind(|r| r.connection == closed).unwrap();
-    assert_eq!(used_again(closed).header("x-wants"), "1", "the connection was used again");
-    // Tensors behind the JSON of a request are none of it.
-    let json = json!({"id": "second", "inputs": []}).to_string();
-    let (length, body) = (json.len().to_string(), [json.as_bytes(), b"\x00\x01{\"id\":\"first\"}"].concat());
-    let fields = [("x-tenant", "acme"), ("x-wants", "1"), ("inference-header-content-length", length.as_str())];
-    let binary = gateway.data.send(Method::POST, INFER, &fields, Bytes::from(body)).await.unwrap();
-    assert_eq!(binary.status, 502, "{binary:?}");
-    // Without an id a server may make one up.
-    for (wants, id) in [("0", Some("mine")), ("2", None), ("1", Some("first"))] {
-        let _ = send(wants, id).await.expect(200);
-    }
-    assert_eq!(used_again(closed).header("x-wants"), "1", "the connection was used again");
-    let metrics = gateway.metrics().await;
-    assert!(metrics.sum("holdfast_alarms_total", &[("kind", "anothers_answer")]) >= 1.0);
-    assert_eq!(metrics.sum("holdfast_upstream_attempts_total", &[("outcome", "bad_answer")]), 2.0);
-    assert_eq!(metrics.sum("holdfast_wrong_version_total", &[]), 0.0, "it takes the version from nobody");
 }

@@ -52,6 +52,37 @@ async fn one_more_than_may_wait_is_shed_at_once_and_takes_no_place_from_those_wh
     assert_eq!(loads(&fleet.servers, "started").await, 2);
 }
 
+/// What a tenant has in place of a refusal is no version's answer, and is told from one.
+#[tokio::test]
+async fn an_answer_of_the_tenants_own_takes_the_place_of_a_refusal_and_names_no_version() {
+    let fleet = Fleet::start((1, &[]), 2, acme(1, 2), |config| {
+        config["limits"] = json!({"waiting": 0});
+        config["tenants"][0]["fallback"] = json!({"screen": {"outputs": [{"name": "label", "data": ["unknown"]}]}});
+    })
+    .await;
+    fleet.wait_held("1", 1).await;
+    load_takes(&fleet.repository, "2", "60s");
+    for _ in 0..2 {
+        let answer = ask(&fleet, "2").await.expect(200);
+        assert_eq!(answer.header("x-holdfast-fallback"), "no_holder", "{answer:?}");
+        assert_eq!((answer.header("x-holdfast-version"), answer.header("x-holdfast-replica")), ("", ""));
+        assert_ne!(answer.header("retry-after"), "");
+        let body = answer.json();
+        assert_eq!((&body["model_name"], body.get("model_version")), (&json!("screen"), None), "{body}");
+        assert_eq!(
+            (&body["parameters"]["fallback"], &body["outputs"][0]["data"][0]),
+            (&json!(true), &json!("unknown"))
+        );
+    }
+    // What can be served is, by its version, and what is wrong is told.
+    let served = ask(&fleet, "1").await.expect(200);
+    assert_eq!((served.header("x-holdfast-version"), served.header("x-holdfast-fallback")), ("1", ""));
+    let unknown = ask(&fleet, "7").await;
+    assert_eq!((unknown.status.is_client_error(), unknown.header("x-holdfast-fallback")), (true, ""), "{unknown:?}");
+    let metrics = fleet.gateway.metrics().await;
+    assert_eq!(metrics.sum("holdfast_errors_total", &[("kind", "no_holder")]), 2.0, "for the books it is a failure");
+}
+
 #[tokio::test]
 async fn where_none_may_wait_each_is_shed_until_the_version_is_held() {
     let fleet = fleet(0).await;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, StatusCode, Version};
+use http::{HeaderName, Request, StatusCode, Version};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -231,7 +231,20 @@ fn connect(stream: TcpStream, server: Arc<Server>, graceful: &GracefulShutdown) 
     }
 }
 
+/// By which Holdfast tells its requests to a server apart.
+const TAG: HeaderName = HeaderName::from_static("x-holdfast-request-id");
+
+/// Gives the tag of a request back, so that who sent it can tell whose answer this is.
 async fn handle(server: &Arc<Server>, request: Request<Incoming>, reset: ResetFlag) -> Reply {
+    let tag = request.headers().get(TAG).cloned();
+    let mut reply = answered(server, request, reset).await;
+    if let Some(tag) = tag {
+        reply.headers_mut().insert(TAG, tag);
+    }
+    reply
+}
+
+async fn answered(server: &Arc<Server>, request: Request<Incoming>, reset: ResetFlag) -> Reply {
     let (parts, body) = request.into_parts();
     let route = match route(&parts.method, parts.uri.path()) {
         Ok(Route::Stats | Route::ShowFaults | Route::SetFaults) if !server.control => Err(NoRoute::NotFound),

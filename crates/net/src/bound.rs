@@ -4,7 +4,7 @@
 //! takes a turn before it has a connection, and waits for one in order. Who has a turn and finds as many connections open as may be takes one that is idle
 //! at another worker: there is one, or one is just being closed, since not all turns are taken by others.
 
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -22,6 +22,7 @@ pub struct Bound<B> {
     turns: Arc<Turns>,
     waiting: AtomicUsize,
     open: AtomicU32,
+    strays: AtomicU64,
     /// Who has a turn, may open no more, and has found none idle.
     short: AtomicUsize,
     /// One has been closed, or is idle while somebody is short of one.
@@ -46,6 +47,7 @@ impl<B> Bound<B> {
             turns: Turns::new(most.max(1) as usize),
             waiting: AtomicUsize::new(0),
             open: AtomicU32::new(0),
+            strays: AtomicU64::new(0),
             short: AtomicUsize::new(0),
             room: Notify::new(),
             pools: Mutex::default(),
@@ -61,6 +63,12 @@ impl<B> Bound<B> {
     #[must_use]
     pub fn open(&self) -> u32 {
         self.open.load(Ordering::Acquire)
+    }
+
+    /// On how many connections something came after an answer that nobody had asked for.
+    #[must_use]
+    pub fn strays(&self) -> u64 {
+        self.strays.load(Ordering::Relaxed)
     }
 
     pub(crate) fn add(&self, pool: Weak<ReplicaPool<B>>) {
@@ -134,6 +142,11 @@ impl<B> Place<B> {
         let more = |open: u32| (open < most).then_some(open + 1);
         bound.open.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).ok()?;
         Some(Self(bound.clone()))
+    }
+
+    /// Something came over the connection that nobody had asked for.
+    pub(crate) fn note_stray(&self) {
+        self.0.strays.fetch_add(1, Ordering::Relaxed);
     }
 }
 

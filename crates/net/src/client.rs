@@ -263,10 +263,13 @@ where
         let handshake = http1::Builder::new().max_buf_size(256 * 1024).handshake(io).await;
         let (sender, conn) = handshake.map_err(io::Error::other)?;
         let idle = Arc::new(AtomicBool::new(false));
-        let (was_idle, lost) = (idle.clone(), self.lost.clone());
+        let (was_idle, lost, came) = (idle.clone(), self.lost.clone(), patience.clone());
         self.tasks.spawn(async move {
             // How the connection ends is seen by whoever uses it.
             let _ = conn.await;
+            if came.has_strayed() {
+                place.note_stray();
+            }
             // Its socket is closed.
             drop(place);
             if was_idle.swap(false, Ordering::SeqCst) {
@@ -324,6 +327,7 @@ where
     /// Gives the connection back. To be called only when the answer has been read to its end.
     pub fn give_back(self) {
         // Idle first, closed second; the connection's task looks the other way round. So a close in between is seen by one of the two.
+        self.patience.rest();
         self.idle.store(true, Ordering::SeqCst);
         if self.sender.is_closed() {
             if self.idle.swap(false, Ordering::SeqCst) {

@@ -173,6 +173,10 @@ async fn serve_h2<S, B>(
     }
     let mut frames = Frames::default();
     frames.feed(first.get(H2_PREFACE.len()..).unwrap_or_default());
+    if frames.is_refused() {
+        // A GOAWAY may be left out (RFC 9113, 3.4): whoever speaks so is no client of HTTP/2.
+        return;
+    }
     state.set_owing(frames.is_owing());
     let io = TokioIo::new(Tapped::after(first, stream, Watch { state: state.clone(), frames }));
     let conn = pin!(builder.serve_connection(io, service));
@@ -189,6 +193,9 @@ impl Tap for Watch {
     fn read(&mut self, fresh: &[u8]) -> io::Result<()> {
         if self.frames.feed(fresh) {
             self.state.set_owing(false);
+        }
+        if self.frames.is_refused() {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the first frame is no settings"));
         }
         self.state.set_owing(self.frames.is_owing());
         Ok(())

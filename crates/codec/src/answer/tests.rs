@@ -47,6 +47,27 @@ fn an_answer_that_needs_no_change_is_passed_on_in_one_piece() {
 }
 
 #[test]
+fn an_inferences_answer_has_outputs_at_its_top_level_and_is_no_metadata() {
+    let e = expected(("screen-1", "1"), ("screen", "1"));
+    for (json, is_inference) in [
+        (r#"{"outputs":[]}"#, true),
+        (r#"{"model_name":"screen-1","outputs":[{"name":"x"}]}"#, true),
+        (r#"{"out\u0070uts":[{"name":"x"}],"id":"7"}"#, true),
+        (r#"{"name":"x","outputs":[],"model_name":"screen-1"}"#, true),
+        (r#"{}"#, false),
+        (r#"{"model_name":"screen-1","parameters":{"outputs":[]}}"#, false),
+        (r#"{"name":"screen-1","versions":["1"],"inputs":[],"outputs":[]}"#, false),
+        (r#"{"name":"screen-1","outputs":[],"model_name":null}"#, false),
+    ] {
+        for cut in 0..json.len() {
+            let (out, state) = run(&e, &[&json.as_bytes()[..cut], &json.as_bytes()[cut..]]).unwrap();
+            assert_eq!(state.is_inference(), is_inference, "{json} at {cut}");
+            assert_eq!(out.matches("outputs").count(), json.matches("outputs").count(), "its value passes as it is");
+        }
+    }
+}
+
+#[test]
 fn the_id_is_found_however_the_text_is_cut_and_passes_as_it_is() {
     let e = expected(("screen-1", "1"), ("screen", "1"));
     let json = br#"{"id":"request-7","model_name":"screen-1","model_version":"1","outputs":[{"id":"x"}]}"#;

@@ -26,6 +26,8 @@ pub struct Cell {
     pub version: VersionIx,
     /// Whether its answers give the ids of requests back.
     pub echo: Echo,
+    /// Whether its answers give the gateway's own ids of requests back, in a field of their heads.
+    pub tags: Echo,
     holds: AtomicBool,
     hiding: AtomicBool,
     in_flight: AtomicU32,
@@ -54,6 +56,7 @@ impl Cell {
             replica,
             version,
             echo: Echo::default(),
+            tags: Echo::default(),
             holds: AtomicBool::new(false),
             hiding: AtomicBool::new(false),
             in_flight: AtomicU32::new(0),

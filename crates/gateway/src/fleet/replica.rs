@@ -219,6 +219,12 @@ impl Replica {
         self.bound.open()
     }
 
+    /// On how many connections for requests something came after an answer that nobody had asked for.
+    #[must_use]
+    pub fn strays(&self) -> u64 {
+        self.bound.strays()
+    }
+
     /// What the choice among candidates looks at.
     #[must_use]
     pub fn candidate(&self, holds: bool) -> Candidate {

@@ -42,9 +42,11 @@ impl Driver {
 
     async fn poll_loop(&self, replica: &Arc<Replica>) {
         let mut random = Random::new();
+        let mut strays = 0;
         while !replica.is_removed() {
             let Some(pool) = self.fleet.pool(&replica.pool) else { return };
             let answered = self.poll_once(&pool, replica).await;
+            self.tell_strays(replica, &mut strays);
             // A tenth of jitter either way, so that replicas are not asked all at once. One that does not answer is asked again soon, however
             // seldom replicas are asked: what it holds is in doubt until it does.
             let interval = pool.config.health.interval;
@@ -98,6 +100,16 @@ impl Driver {
                 self.seen(replica, HealthEvent::ProbeFailed);
                 false
             }
+        }
+    }
+
+    /// A server that answers more often than it is asked may have given somebody the answer to another request, where no id could tell.
+    fn tell_strays(&self, replica: &Replica, told: &mut u64) {
+        let now = replica.strays();
+        if now > *told {
+            let detail = format!("something came over {} kept connections that nobody had asked for", now - *told);
+            self.alarms.note(&self.fleet, "stray_answer", replica.ix, None, detail);
+            *told = now;
         }
     }
 

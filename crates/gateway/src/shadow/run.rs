@@ -154,6 +154,8 @@ impl One<'_> {
         let read = match timeout_at(self.until, read(incoming, &mut reading)).await {
             Err(_) | Ok(Err(Unread::Broken)) => return End::NoAnswer,
             Ok(Err(Unread::TooLarge)) => return End::Said(Verdict::NotComparable),
+            // What says nothing of the version takes it from nobody.
+            Ok(Err(Unread::Fault(Fault::NotUtf8 | Fault::OtherShape))) => return malformed(),
             Ok(Err(Unread::Fault(fault))) => {
                 let cell = self.in_flight.cell();
                 self.copy.driver().quarantine(cell.replica.ix, cell.version, fault.to_string());

@@ -54,6 +54,25 @@ pub fn own(mut exchange: Box<Exchange>, status: StatusCode, json: String) -> Res
     response
 }
 
+/// Gives the answer that a tenant has for what no model could be asked in time, in place of the refusal. It says so, and names no version: none has given it.
+/// For the books it is the failure that it is.
+pub fn fallback(mut exchange: Box<Exchange>, failure: &Failure, answer: Bytes) -> Response<AnswerBody> {
+    exchange.ends(StatusCode::OK.as_u16(), Some(failure.kind));
+    exchange.note(|journal| journal.failed(failure));
+    let mut response = Response::new(AnswerBody::whole(Bytes::new(), None));
+    let fields = response.headers_mut();
+    exchange.stamp(fields);
+    fields.remove(headers::VERSION);
+    fields.remove(headers::REPLICA);
+    fields.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    fields.insert(headers::FALLBACK, HeaderValue::from_static(failure.kind.as_str()));
+    if let Some(seconds) = failure.retry_after_secs() {
+        fields.insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    *response.body_mut() = AnswerBody::whole(answer, Some(exchange));
+    response
+}
+
 /// Tells a failure.
 pub fn failed(mut exchange: Box<Exchange>, failure: &Failure) -> Response<AnswerBody> {
     let status = StatusCode::from_u16(failure.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

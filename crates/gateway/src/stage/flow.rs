@@ -414,7 +414,20 @@ pub async fn serve(mut call: Box<Call>, worker: Arc<Worker>) -> Response<AnswerB
     match served {
         Ok(received) if call.exchange.shadow.is_some() => kept(*call, received),
         Ok(received) => finish::answer(call.exchange, received),
-        Err(failure) => finish::failed(call.exchange, &failure),
+        Err(failure) => unserved(*call, &failure),
+    }
+}
+
+/// Tells why a request was not served. A tenant may have another answer for an inference that nobody could take in time; not for one that went wrong.
+#[cold]
+fn unserved(call: Call, failure: &Failure) -> Response<AnswerBody> {
+    let Call { exchange, settings, head, .. } = call;
+    let in_time =
+        matches!(failure.kind, FailureKind::NoHolder | FailureKind::Overloaded | FailureKind::UpstreamTimeout);
+    let route = exchange.resolution.as_ref().filter(|_| in_time && head.op == ModelOp::Infer).map(|r| &r.route);
+    match route.and_then(|route| settings.fallback(&route.tenant, &route.model)) {
+        Some(answer) => finish::fallback(exchange, failure, answer),
+        None => finish::failed(exchange, failure),
     }
 }
 

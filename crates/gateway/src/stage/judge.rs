@@ -5,7 +5,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use http_body::Body;
 use hyper::body::Incoming;
 
-use holdfast_codec::answer::{Compared, name_told};
+use holdfast_codec::answer::{AnswerId, Compared, name_told};
 use holdfast_codec::oip::{self, ModelOp};
 use holdfast_net::ReplicaConn;
 use holdfast_placement::health::HealthEvent;
@@ -43,6 +43,11 @@ impl One<'_> {
                 parts.status.as_u16()
             )));
         }
+        if sent.is_coming() {
+            // It cannot know what it was asked. A refusal may come so early, a judgement may not.
+            self.count("bad_answer");
+            return Err(broken("the replica answered before it had the whole request"));
+        }
         self.health(HealthEvent::AnswerOk);
         if self.head.op != ModelOp::Infer {
             // Boxed: it is rarer, and would make the future of every request larger.
@@ -65,6 +70,11 @@ impl One<'_> {
                 self.count("bad_answer");
                 Err(broken("the JSON of the replica's answer is not UTF-8"))
             }
+            Err(Held::Fault(Fault::OtherShape)) => {
+                // A late one, for somebody else: what else comes over this connection is in doubt as well.
+                self.count("bad_answer");
+                self.maybe_executed(broken("the replica answered an inference with something else"), "broken")
+            }
             Err(Held::Fault(fault)) => Err(self.wrong_version(&fault)),
         }
     }
@@ -73,19 +83,23 @@ impl One<'_> {
     fn is_anothers(&self, held: &Holding, sent: &Payload) -> bool {
         let Some(id) = held.reading.id() else { return false };
         let echo = &self.in_flight.cell().echo;
-        // Behind the JSON there may be tensors.
-        let json = self.head.fields.get(JSON_LENGTH).map(|value| number(value).and_then(|n| usize::try_from(n).ok()));
-        let compared = match json {
-            Some(None) => Compared::Unknown,
-            Some(Some(most)) => sent.compare(id, most, echo.is_worth_reading()),
-            None => sent.compare(id, usize::MAX, echo.is_worth_reading()),
-        };
+        let compared = sent.compare(id, &self.head.fields, echo.is_worth_reading());
         echo.takes(id, compared)
+    }
+
+    /// Whether its head gives back the id that the gateway sent with another request, and the replica is one that does. That tells of any answer, also of
+    /// refusals, of metadata, and to requests without an id of their own or with a body that nobody keeps. It is found without a hash.
+    pub(super) fn is_tagged_otherwise(&self, fields: &HeaderMap) -> bool {
+        let mut tags = fields.iter().filter(|(name, _)| **name == headers::REQUEST_ID).map(|(_, value)| value);
+        let Some(tag) = tags.next() else { return false };
+        let Some(id) = tag.to_str().ok().and_then(AnswerId::from_text) else { return false };
+        let is_ours = *tag == self.exchange.id.header && tags.next().is_none();
+        self.in_flight.cell().tags.takes(&id, if is_ours { Compared::Same } else { Compared::Other })
     }
 
     /// The answer to another request, one that the server should have given before on this connection. What else comes over it is in doubt as well, so the
     /// connection is closed.
-    fn anothers_answer(self) -> Result<Attempt, Failure> {
+    pub(super) fn anothers_answer(self) -> Result<Attempt, Failure> {
         self.count("bad_answer");
         let (cell, gateway) = (self.in_flight.cell(), self.exchange.gateway());
         let detail = "an answer had the id of another request; its connection was closed".to_owned();
@@ -156,7 +170,7 @@ impl One<'_> {
             let fault = format!("metadata is of {told:?} where {:?} was asked", expected.upstream_model);
             return Err(self.wrong_version(&fault));
         }
-        if ["model_name", "model_version"].iter().any(|member| object.contains_key(*member)) {
+        if name.is_none() || ["model_name", "model_version"].iter().any(|member| object.contains_key(*member)) {
             // A late one, for somebody else: what else comes over this connection is in doubt as well.
             self.count("bad_answer");
             return Err(broken("the replica answered an inference where metadata was asked"));
@@ -208,7 +222,7 @@ impl Framing {
     }
 }
 
-fn number(value: &HeaderValue) -> Option<u64> {
+pub(super) fn number(value: &HeaderValue) -> Option<u64> {
     let text = value.to_str().ok()?;
     let is_number = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     if is_number { text.parse().ok() } else { None }

@@ -15,3 +15,4 @@ pub mod resolve;
 pub mod said;
 pub mod send;
 pub mod submission;
+mod written;

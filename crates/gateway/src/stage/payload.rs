@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use http::HeaderMap;
 use http_body::Body;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -12,10 +13,14 @@ use holdfast_codec::answer::{AnswerId, Compared};
 use holdfast_telemetry::Hash;
 use holdfast_types::{Failure, FailureKind};
 
+use super::written::Written;
 use crate::settings::Settings;
 use crate::trail::Input;
 use crate::until::until;
 use crate::upstream_body::{ClientFault, ClientStream, UpstreamBody, slow_body, too_large};
+
+/// What is unpacked of a coded body to look at its beginning.
+const GLANCE: usize = 512;
 
 /// A request body, ready to be sent.
 pub enum Payload {
@@ -80,15 +85,25 @@ impl Payload {
         }
     }
 
-    /// What an answer's `id` is to this request, whose JSON has so many bytes at most and is read to its end for it or only looked at. Of a body that streams through nothing is kept to
-    /// compare it with.
-    pub fn compare(&self, id: &AnswerId, json: usize, in_full: bool) -> Compared {
+    /// What an answer's `id` is to this request with these fields, whose JSON is read to its end for it or only looked at. Of a body that streams through
+    /// nothing is kept to compare it with.
+    pub fn compare(&self, id: &AnswerId, fields: &HeaderMap, in_full: bool) -> Compared {
+        let Self::Whole(bytes) = self else { return Compared::Unknown };
+        let json =
+            Written::of(fields).and_then(|written| written.json(bytes, if in_full { usize::MAX } else { GLANCE }));
+        match json {
+            // Of one that goes on, the rest may have another.
+            Some((json, true)) if in_full => id.compare(&json),
+            Some((json, _)) => id.glance(&json),
+            None => Compared::Unknown,
+        }
+    }
+
+    /// Whether the replica cannot have the whole of it: the client has more to send.
+    pub fn is_coming(&self) -> bool {
         match self {
-            Self::Whole(bytes) => {
-                let json = bytes.get(..json).unwrap_or(bytes);
-                if in_full { id.compare(json) } else { id.glance(json) }
-            }
-            Self::Stream(..) => Compared::Unknown,
+            Self::Whole(_) => false,
+            Self::Stream(_, fault) => !fault.has_all(),
         }
     }
 

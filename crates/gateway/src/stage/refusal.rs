@@ -43,6 +43,11 @@ impl One<'_> {
         conn: ReplicaConn<UpstreamBody>,
     ) -> Result<Attempt, Failure> {
         let status = response.status();
+        if status == StatusCode::REQUEST_TIMEOUT && conn.is_reused() {
+            // It waited long enough for a request, and had not seen this one when it said so (RFC 9110, 15.5.9). Nearly always: so only what may run twice is sent again.
+            self.count("transport_error");
+            return self.maybe_executed(broken("the replica closed the connection for its age"), "closed");
+        }
         let fields = response.headers().clone();
         let told = match read_whole(response.into_body(), ERROR_BODY, self.until).await {
             Ok(body) => {

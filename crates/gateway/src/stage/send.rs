@@ -160,6 +160,7 @@ impl One<'_> {
         let sent = until(self.until, pin!(conn.begin(request))).await.map(|answer| conn.headed(answer));
         self.exchange.bytes_in = payload.bytes();
         match sent {
+            Ok(Ok(response)) if self.is_tagged_otherwise(response.headers()) => self.anothers_answer(),
             Ok(Ok(response)) if response.status().is_success() => self.success(response, conn, payload).await,
             // Boxed: it is rare, and would make the future of every request larger.
             Ok(Ok(response)) => Box::pin(self.refused(response, conn)).await,

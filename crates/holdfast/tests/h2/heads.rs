@@ -36,7 +36,15 @@ async fn half_a_head_has_the_time_of_a_head() {
     let mut no_settings = RawH2::bare(addr, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await;
     let mut half_settings =
         RawH2::bare(addr, &[b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &frame(SETTINGS, 0, 0, &[])[..4]].concat()).await;
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".as_slice();
+    let mut acknowledges = RawH2::bare(addr, &[preface, &frame(SETTINGS, 1, 0, &[])].concat()).await;
+    let mut asks_first = RawH2::bare(addr, &[preface, &whole, &frame(SETTINGS, 0, 0, &[])].concat()).await;
+    let mut split = RawH2::bare(addr, preface).await;
+    split.write(&frame(SETTINGS, 1, 0, &[])).await;
     for (what, raw) in [
+        ("no settings of its own", &mut acknowledges),
+        ("something before its settings", &mut asks_first),
+        ("no settings of its own, later", &mut split),
         ("a header block", &mut block_open),
         ("a frame", &mut frame_open),
         ("a frame's header", &mut header_open),

@@ -13,7 +13,8 @@ use crate::{connect, request, send};
 #[tokio::test]
 async fn a_client_that_opens_no_window_does_not_keep_a_replica() {
     let rig = Rig::with(Differs::default(), |_| {
-        let json = format!(r#"{{"model_name":"screen","model_version":"1","pad":"{}"}}"#, "x".repeat(200_000));
+        let json =
+            format!(r#"{{"model_name":"screen","model_version":"1","outputs":[],"pad":"{}"}}"#, "x".repeat(200_000));
         Some(Script::json(200, &serde_json::from_str(&json).unwrap()))
     })
     .await;

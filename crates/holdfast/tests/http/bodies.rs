@@ -73,7 +73,7 @@ async fn serve(
                 unsized_(&mut stream, &mut pending, &bytes, &sum).await;
             }
         }
-        let start = r#"{"model_name":"screen","model_version":"1","pad":""#;
+        let start = r#"{"model_name":"screen","model_version":"1","outputs":[],"pad":""#;
         let all = start.len() as u64 + answer + 2;
         let _ = stream.write_all(format!("HTTP/1.1 200 OK\r\ncontent-length: {all}\r\n\r\n{start}").as_bytes()).await;
         let block = vec![b'x'; 65_536];
