@@ -212,6 +212,10 @@ fn excerpt(text: &str, offset: usize) -> Excerpt {
 fn printable(c: char) -> char {
     let is_invisible =
         matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
+    // How wide a tab is depends on where it stands: the caret below would not know.
+    if c == '\t' {
+        return ' ';
+    }
     if c.is_control() || is_invisible { '\u{fffd}' } else { c }
 }
 
@@ -248,6 +252,12 @@ pub(crate) fn nearest<'n>(wrong: &str, names: impl IntoIterator<Item = &'n str>,
     best.map(|(_, name)| name.to_owned())
 }
 
+/// The valid name that is most like a wrong one, if the search is not too long.
+#[must_use]
+pub fn nearest_name<'n>(wrong: &str, names: impl IntoIterator<Item = &'n str>) -> Option<String> {
+    nearest(wrong, names, &mut { crate::check::HINT_BUDGET })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -261,6 +271,7 @@ mod tests {
             ("a: 1", 4, "a: 1", 4),
             ("", 0, "", 0),
             ("a: 1", 99, "a: 1", 4),
+            ("a:\tb\tc", 5, "a: b c", 5),
             ("a: \u{1b}[31m\u{202e}z", 3, "a: \u{fffd}[31m\u{fffd}z", 3),
             ("\u{e4}\u{e4}: 1", 1, "\u{e4}\u{e4}: 1", 5), // not a boundary: the whole line, never a panic
             (&long, 500, &format!("{}x{}", "a".repeat(60), "b".repeat(59)), 60),

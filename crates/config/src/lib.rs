@@ -58,7 +58,7 @@ pub use api_keys::ApiKey;
 pub use certificates::CertificateName;
 pub use env::PREFIX as ENVIRONMENT_PREFIX;
 pub use experiment::{Arm, Experiment, Rule, Status};
-pub use fault::{Fault, Faults, MAX_LISTED};
+pub use fault::{Fault, Faults, MAX_LISTED, nearest_name};
 pub use fleet::*;
 pub use frame::{Frame, ReadFile};
 pub use given::with_history;

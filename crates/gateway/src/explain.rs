@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use holdfast_decide::{
-    Ask, Caller, Decision, ModelEntry, Reason, Route, Snapshot, Step, TenantEntry, Unavailable, explain_for,
+    Ask, Caller, Decision, ModelEntry, Reason, Refusal, Route, Snapshot, Step, TenantEntry, Unavailable, explain_for,
 };
 use holdfast_placement::choose::{Candidate, Choice, choose};
 use holdfast_placement::residency::{Forecast, ReplicaIx, State, VersionIx};
@@ -86,7 +86,11 @@ pub fn explanation(
     let mut told = match decided {
         Err(refusal) => {
             let failure = refusal.failure();
-            json!({ "error": failure.kind.as_str(), "detail": failure.detail })
+            let mut told = json!({ "error": failure.kind.as_str(), "detail": failure.detail });
+            if refusal == Refusal::UnknownTenant {
+                told["unknown"] = "tenant".into();
+            }
+            told
         }
         Ok(decision) => on_the_way(gateway, &table, &decision),
     };

@@ -137,7 +137,6 @@ async fn explain_says_what_a_request_would_get_and_why() {
         ("acme", "screen", Some("3"), "version_not_allowed"),
         ("acme", "screen", Some("latest"), "bad_request"),
         ("acme", "rank", None, "unknown_model"),
-        ("nobody", "screen", None, "forbidden"),
     ];
     for (tenant, model, version, kind) in refused {
         let mut args = vec!["explain", "--tenant", tenant, "--model", model];
@@ -145,6 +144,9 @@ async fn explain_says_what_a_request_would_get_and_why() {
         let told = holdfast.cli_json(&args).await;
         assert_eq!(told["error"], kind, "{told}");
     }
+    let nobody = holdfast.cli(&["explain", "--tenant", "nobody", "--model", "screen"]).await;
+    assert_eq!(nobody.status.code(), Some(1), "{}", out(&nobody));
+    assert!(out(&nobody).contains("forbidden") && err(&nobody).contains("no tenant \"nobody\""), "{}", err(&nobody));
     let plain = holdfast.cli(&["explain", "--tenant", "acme", "--model", "screen"]).await;
     let plain = out(&plain);
     assert!(plain.contains("SUBSET") && plain.contains("would be sent to r1"), "{plain}");

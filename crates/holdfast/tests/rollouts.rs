@@ -233,3 +233,114 @@ async fn while_it_is_kept_a_way_back_is_not_called_cold() {
     assert!(told.contains("in force on every live gateway"), "{told}");
     assert_eq!((world.version("t0").await, world.loads().await), ("1".to_owned(), begun), "nothing is loaded");
 }
+
+#[tokio::test]
+async fn a_revert_by_command_is_what_is_desired_and_only_a_file_that_names_the_version_asks_for_it_again() {
+    let world = World::new("{ retain: 1h }", None).await;
+    let _ = world.done(&[&["pin", "set", "t0", "screen", "2"][..], &WAIT].concat()).await;
+    let back = world.done(&["rollout", "revert", "1"]).await;
+    assert!(back.contains("roll-out 1"), "{back}");
+    let pin = world.pin("t0").await;
+    assert_eq!(pin["version"], "1", "desired as soon as it is answered: {pin}");
+    eventually("the way back", LIMIT, async || (world.pin("t0").await["in_force"] == "1").then_some(())).await;
+    let history = world.done(&["table", "history"]).await;
+    assert!(history.contains("roll-out 1 reverted") && history.contains("pin t0/screen: 1"), "{history}");
+    let diff = world.done(&["table", "diff", "1"]).await;
+    assert!(diff.contains("nothing is different"), "{diff}");
+
+    // A state that differs elsewhere moves what it says and nothing more.
+    let dir = TempDir::new();
+    let file = dir.join("state.yaml");
+    let name = file.to_str().unwrap();
+    let state = |pins: &[(usize, &str)]| {
+        let version = |at: usize| pins.iter().find(|(of, _)| *of == at).map_or("1", |(_, version)| *version);
+        let all: String = (0..TENANTS).map(|at| tenant(&format!("t{at}"), version(at))).collect();
+        std::fs::write(&file, format!("{}{all}", world.head)).unwrap();
+    };
+    state(&[(1, "2")]);
+    let told = world.done(&[&["apply", "-f", name, "--yes"][..], &WAIT].concat()).await;
+    assert!(told.contains("~ pin t1/screen: \"1\" -> \"2\"") && !told.contains("t0/screen"), "{told}");
+    assert_eq!((world.version("t0").await, world.version("t1").await), ("1".to_owned(), "2".to_owned()));
+
+    // One that still names the version that was taken back shows it first.
+    state(&[(0, "2"), (1, "2")]);
+    let dry = world.done(&["apply", "-f", name, "--dry-run"]).await;
+    assert!(dry.contains("~ pin t0/screen: \"1\" -> \"2\"") && dry.contains("1 difference"), "{dry}");
+    let _ = world.done(&[&["apply", "-f", name, "--yes"][..], &WAIT].concat()).await;
+    assert_eq!(world.version("t0").await, "2");
+}
+
+/// Each server has room for two versions.
+#[tokio::test]
+async fn after_its_time_a_version_gives_its_room_away_and_a_way_back_loads_it_anew_if_that_is_confirmed() {
+    let versions: Vec<String> = ["1", "2", "3"].map(|v| format!("{{ version: \"{v}\", size: 12GiB }}")).into();
+    let world = World::new("{ retain: 200ms }", Some(&format!("[{}]", versions.join(", ")))).await;
+    let dir = TempDir::new();
+    let file = dir.join("state.yaml");
+    std::fs::write(&file, format!("{}{}", world.head, tenants("2"))).unwrap();
+    let apply = ["apply", "-f", file.to_str().unwrap(), "--yes", "--atomic"];
+    let _ = world.done(&[&apply[..], &WAIT].concat()).await;
+    let all_over = async || {
+        eventually("every roll-out to be over", LIMIT, async || {
+            let running = world.holdfast.admin_get("/v1/rollouts?running=true").await;
+            running["items"].as_array().is_some_and(Vec::is_empty).then_some(())
+        })
+        .await;
+    };
+    all_over().await;
+
+    // Somebody else needs the room: the version that is not kept any more is unloaded for it.
+    let _ = world.done(&[&["pin", "set", "t0", "screen", "3"][..], &WAIT].concat()).await;
+    let mut held = Vec::new();
+    for server in &world.servers {
+        held.push(server.stats().await["held"].to_string());
+    }
+    let has = |version: &str| held.iter().filter(|held| held.contains(version)).count();
+    assert_eq!((has("screen-3"), has("screen-1"), has("screen-2")), (1, 1, 2), "{held:?}");
+    let _ = world.done(&[&["pin", "set", "t0", "screen", "2"][..], &WAIT].concat()).await;
+    all_over().await;
+
+    let begun = world.loads().await;
+    let (code, told) = world.run(&["rollout", "revert", "1"]).await;
+    assert!(code == 1 && told.contains("has to be loaded anew, which is to be confirmed"), "{told}");
+    assert_eq!((world.pin("t1").await["version"].as_str(), world.loads().await), (Some("2"), begun));
+    let _ = world.done(&["rollout", "revert", "1", "--confirm"]).await;
+    assert_eq!(world.pin("t1").await["version"], "1");
+    for at in 1..TENANTS {
+        let tenant = format!("t{at}");
+        eventually("the pin to be back", LIMIT, async || (world.version(&tenant).await == "1").then_some(())).await;
+    }
+    assert!(world.loads().await > begun, "it was loaded anew");
+}
+
+#[tokio::test]
+async fn while_it_waits_a_command_tells_why_a_load_fails() {
+    use tokio::io::{AsyncBufReadExt, BufReader};
+    let world = World::new("{ tries: 100 }", None).await;
+    for server in &world.servers {
+        server.faults(&json!({"load_fails": "the weights are torn"})).await;
+    }
+    let mut command = tokio::process::Command::new(binary());
+    command.args(["pin", "set", "t0", "screen", "2", "--wait", "--timeout", "10m"]);
+    command.env("HOLDFAST_ADMIN", format!("http://{}", world.holdfast.admin.addr()));
+    let mut child = command.stdout(std::process::Stdio::piped()).kill_on_drop(true).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut told = Vec::new();
+    let words = async {
+        while let Some(line) = lines.next_line().await.unwrap() {
+            told.push(line);
+            if told.iter().any(|line| line.contains("pre-warm") && line.contains("the weights are torn")) {
+                return true;
+            }
+        }
+        false
+    };
+    let seen = tokio::time::timeout(2 * LIMIT, words).await;
+    assert!(matches!(seen, Ok(true)), "{told:#?}");
+    for server in &world.servers {
+        server.faults(&json!({})).await;
+    }
+    let _ = world.done(&["rollout", "abort", "1"]).await;
+    assert_eq!(world.pin("t0").await["version"], "1", "an abort takes the wish back");
+    assert!(!child.wait().await.unwrap().success());
+}

@@ -11,7 +11,7 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 /// Time from the start of the process to `/livez` on both ports.
-const START: Duration = Duration::from_secs(20);
+const START: Duration = Duration::from_mins(1);
 
 /// A running gateway with its control plane.
 ///
@@ -77,7 +77,7 @@ impl Holdfast {
     /// Waits for `/livez` on both ports.
     ///
     /// # Panics
-    /// When the process ends, or after 20 s.
+    /// When the process ends, or after a minute.
     pub async fn wait_live(&mut self) {
         let (data, admin) = (Client::new(self.data.addr()), Client::new(self.admin.addr()));
         self.proc

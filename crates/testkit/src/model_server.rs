@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-const START: Duration = Duration::from_secs(20);
+const START: Duration = Duration::from_mins(1);
 
 /// A running model server of our own.
 #[derive(Debug)]

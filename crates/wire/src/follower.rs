@@ -262,7 +262,11 @@ async fn links(
             Ended::Replaced => pauses.longest(),
         };
         let (why, pause_ms) = (ended.to_string(), u64::try_from(pause.as_millis()).unwrap_or(u64::MAX));
-        warn!(control = %target.url, why, pause_ms, "the link to the control plane is lost");
+        let what = match ended {
+            Ended::Lost { answered: false, .. } => "no link to the control plane could be made",
+            _ => "the link to the control plane is lost",
+        };
+        warn!(control = %target.url, why, pause_ms, "{what}");
         state.lost(&why);
         tokio::select! {
             () = sleep(pause) => {}

@@ -95,7 +95,10 @@ impl Fleet for Driven {
             self.rollouts.command(id.0, command, &author).await.map_err(|error| match error {
                 CommandError::Unknown(_) => FleetError::NotFound,
                 CommandError::Refused(refusal) => FleetError::Refused(refusal),
-                CommandError::NotLeading | CommandError::Late => FleetError::Unavailable(error.to_string()),
+                CommandError::Undesired(words) => FleetError::Undesired(words),
+                CommandError::NotLeading | CommandError::Late | CommandError::Unavailable(_) => {
+                    FleetError::Unavailable(error.to_string())
+                }
             })
         })
     }

@@ -50,6 +50,8 @@ pub enum FleetError {
     NotFound,
     /// It refuses what is wanted of it.
     Refused(Refusal),
+    /// It would change what is desired to something that cannot be, in words.
+    Undesired(String),
     /// Another control plane has it, or the store does not answer; in words that may be shown.
     Unavailable(String),
 }

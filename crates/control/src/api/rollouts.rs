@@ -136,6 +136,7 @@ impl From<FleetError> for Problem {
         match error {
             FleetError::NotFound => Self::missing("there is no such roll-out"),
             FleetError::Unavailable(words) => Self::unavailable(words),
+            FleetError::Undesired(words) => Self::new(StatusCode::CONFLICT, "refused", words),
             FleetError::Refused(refusal) => {
                 let told = Self::new(StatusCode::CONFLICT, "refused", words(&refusal));
                 told.with("refusal", name(&refusal).into())

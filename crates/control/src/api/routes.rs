@@ -135,10 +135,14 @@ pub(crate) static ROUTES: [Route; 48] = [
     get("/v1/rollouts", Op::Rollouts, &["limit", "after", "running", "pin"], "List roll-outs, newest first"),
     get("/v1/rollouts/{rollout}", Op::Rollout, &[], "Show a roll-out"),
     get("/v1/rollouts/{rollout}/events", Op::Events, &[], "Follow a roll-out, as server-sent events"),
-    steer("/v1/rollouts/{rollout}/abort", Steer::Abort, "Abort a roll-out of which nothing has flipped"),
+    steer(
+        "/v1/rollouts/{rollout}/abort",
+        Steer::Abort,
+        "Abort a roll-out of which nothing has flipped; its pins are desired where they were",
+    ),
     steer("/v1/rollouts/{rollout}/pause", Steer::Pause, "Pause a roll-out"),
     steer("/v1/rollouts/{rollout}/resume", Steer::Resume, "Resume a paused roll-out"),
-    steer("/v1/rollouts/{rollout}/revert", Steer::Revert, "Send a roll-out back"),
+    steer("/v1/rollouts/{rollout}/revert", Steer::Revert, "Send a roll-out back; its pins are desired where they were"),
     get("/v1/nodes", Op::Nodes, &[], "List gateways"),
     post(
         "/v1/tokens/revoke",

@@ -191,7 +191,9 @@ fn arithmetic<'a>(fit: &Fit, names: impl Iterator<Item = &'a str>) -> String {
         let at = replica as usize;
         let row = fit.replicas.get(at)?;
         let memory = row.memory.unwrap_or_default();
-        Some(format!("{} is to hold {} versions of {} in {memory}", names.get(at)?, row.versions.len(), row.needed))
+        let (many, name) = (row.versions.len(), names.get(at)?);
+        let versions = if many == 1 { "version" } else { "versions" };
+        Some(format!("{name} is to hold {many} {versions} of {} in {memory}", row.needed))
     });
     let over: Vec<String> = over.take(5).collect();
     format!("{total}; {}", over.join("; "))

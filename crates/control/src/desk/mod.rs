@@ -109,6 +109,12 @@ impl Desk {
         self.truth.borrow().clone()
     }
 
+    /// Whether changes are asked of it, and not of the file.
+    #[must_use]
+    pub fn is_truth(&self) -> bool {
+        self.settings.owner == Owner::Store
+    }
+
     /// Follows the truth. Truths that come faster than they are looked at are seen as one.
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<Arc<Truth>> {

@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 
 use holdfast_config::ResourceKind::{Experiment, Model, Pin, Plan, Pool, Replica, Split, Tenant, Version};
 use holdfast_config::{
-    Config, Frame, MAX_LISTED, MemoryPolicy, Pins, ResourceKind, Resources, table_input, with_history,
+    Config, Frame, MAX_LISTED, MemoryPolicy, Pins, ResourceKind, Resources, nearest_name, table_input, with_history,
 };
 use holdfast_decide::PinChange;
 use holdfast_plane::{Edit, Entries, Pending};
@@ -87,8 +87,23 @@ fn edited(desired: &Entries, edits: &[Edit]) -> Result<Entries, DeskError> {
         parts.into_iter().for_each(|name| wanted.apply(Edit { kind, name, value: None }));
     }
     edits.iter().for_each(|edit| wanted.apply(edit.clone()));
-    let faults: Vec<Fault> = edits.iter().filter_map(|edit| still_pinned(&wanted, edit)).take(MAX_LISTED).collect();
+    let fault = |edit| homeless(&wanted, edit).or_else(|| still_pinned(&wanted, edit));
+    let faults: Vec<Fault> = edits.iter().filter_map(fault).take(MAX_LISTED).collect();
     if faults.is_empty() { Ok(wanted) } else { Err(DeskError::Invalid(faults)) }
+}
+
+/// A pin of a tenant that is not there. Looked for here, where all tenants are known, and not only those that the edits touch.
+fn homeless(wanted: &Entries, edit: &Edit) -> Option<Fault> {
+    if edit.kind != Pin || edit.value.is_none() {
+        return None;
+    }
+    let (tenant, _) = edit.name.split_once('/')?;
+    if wanted.get(Tenant, tenant).is_some() {
+        return None;
+    }
+    let tenants = wanted.of_kind(Tenant).map(|(name, _)| &**name);
+    let nearest = nearest_name(tenant, tenants);
+    Some(Fault { nearest, ..Fault::new(format!("pin {}", edit.name), format!("there is no tenant {tenant:?}")) })
 }
 
 /// A version that is taken away while tenants are pinned to it: who they are.

@@ -83,11 +83,19 @@ pub enum CommandError {
     #[error("there is no roll-out {0}")]
     Unknown(u64),
     /// Another control plane leads, or none does right now.
-    #[error("this control plane does not lead")]
+    #[error(
+        "this control plane does not lead, and only the one that leads steers roll-outs: ask the one whose /readyz?verbose says \"leads\": true"
+    )]
     NotLeading,
     /// The roll-out refuses it.
     #[error("{}", super::words::refusal(.0))]
     Refused(holdfast_decide::rollout::Refusal),
+    /// What is desired could not be changed with it, so nothing was done.
+    #[error("{0}")]
+    Undesired(String),
+    /// The store does not answer, so nothing was done.
+    #[error("{0}")]
+    Unavailable(String),
     /// No answer in time. It may be carried out all the same.
     #[error("no answer in time; look at the roll-out before asking again")]
     Late,
@@ -99,6 +107,8 @@ pub(super) struct Order {
     pub(super) command: Command,
     /// In whose words a way back that it begins goes into history.
     pub(super) by: By,
+    /// What is desired was changed with it: nobody wants the new versions any more, whatever the roll-out says to it.
+    pub(super) withdrawn: bool,
 }
 
 /// What the driver is asked.

@@ -157,6 +157,7 @@ impl Driver {
             Ok(Outcome::Loaded { id, stored, ask }) => self.loaded(id, stored, ask),
             Ok(Outcome::Again { at, of }) => self.asked_again(at, of),
             Ok(Outcome::Causes(of)) => self.caused(of),
+            Ok(Outcome::Withdrawn { id, order, reply, done }) => self.withdrawn(id, order, reply, done),
             Ok(Outcome::Kept) => self.keeping = false,
             Ok(Outcome::Nothing) => {}
             Err(error) => tracing::error!(%error, "a job of the roll-outs' driver has died"),

@@ -84,6 +84,8 @@ pub(super) struct Driver {
     pub(super) words: BTreeMap<Arc<str>, String>,
     pub(super) finished: BTreeSet<u64>,
     pub(super) next_ask: u64,
+    /// Of these roll-outs, pins are just being desired where they were: nobody else moves them until that is done.
+    pub(super) withdrawing: BTreeMap<u64, Vec<Arc<str>>>,
     /// Leases are being looked at.
     pub(super) keeping: bool,
     /// The store has refused the term.
@@ -115,6 +117,7 @@ impl Driver {
             words: BTreeMap::new(),
             finished: BTreeSet::new(),
             next_ask: 0,
+            withdrawing: BTreeMap::new(),
             keeping: false,
             fenced: false,
             parts,

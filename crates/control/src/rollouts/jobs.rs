@@ -8,7 +8,7 @@ use holdfast_store::{Json, Purpose, RecordWrite, Store};
 use holdfast_types::Revision;
 use serde::{Deserialize, Serialize};
 
-use super::board::Order;
+use super::board::{CommandError, Order};
 use super::causes::Cause;
 use super::forms::{By, Meta};
 use super::moved;
@@ -50,6 +50,13 @@ pub(super) enum Outcome {
     },
     /// Who wants roll-outs to go back. Empty: it could not be read.
     Causes(Vec<(u64, Cause)>),
+    /// What is desired was changed before a roll-out is told the order, or could not be.
+    Withdrawn {
+        id: u64,
+        order: Order,
+        reply: Reply,
+        done: Result<(), CommandError>,
+    },
     /// Something that needs no answer.
     Nothing,
 }

@@ -19,6 +19,8 @@
 //!   its outcome is not known, the machine saves and reads; what it reads is the store at that moment and no cached picture.
 //! * **All live gateways.** A replica holds a version when every live gateway that has it in service says so (`reports`).
 //! * **A try is a load that failed.** Gateways count them; a status that says the same again is none (`tries`).
+//! * **An abort and a revert are wishes.** Whoever asks for one wants what was in force before: that is desired first, in a revision of its own
+//!   (`withdraw`), so that nothing later brings the new version into force unseen.
 //! * **A canary is a split.** A step of it leaves the pin where it is and puts a share of its traffic in force beside it; the last one moves the
 //!   pin. Its subset is held and prepared before the first share like that of any flip.
 
@@ -42,6 +44,7 @@ mod running;
 mod sessions;
 mod takeover;
 mod tries;
+mod withdraw;
 pub mod words;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -269,10 +272,10 @@ impl Rollouts {
         }
         let (reply, answer) = oneshot::channel();
         let by = By { author: author.to_owned(), reason: "reverted".to_owned() };
-        let order = Order { command, by };
+        let order = Order { command, by, withdrawn: false };
         self.asks.try_send(Ask::Command { id, order, reply }).map_err(|_| CommandError::Late)?;
         match tokio::time::timeout(ANSWER, answer).await {
-            Ok(Ok(answer)) => answer.map_err(CommandError::Refused),
+            Ok(Ok(answer)) => answer,
             Ok(Err(_)) if self.leads() => Err(CommandError::Unknown(id)),
             Ok(Err(_)) => Err(CommandError::NotLeading),
             Err(_) => Err(CommandError::Late),

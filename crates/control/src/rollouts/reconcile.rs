@@ -49,6 +49,7 @@ impl Driver {
         let ways: Vec<Way<'_>> = self.running.values().map(|running| way(running, self.is_own(running))).collect();
         let mut wishes = wishes(&Versions(&truth), &truth.pending, &ways, &self.stuck, &self.again);
         drop(ways);
+        self.leave_withdrawn(&mut wishes);
         for (id, pin) in wishes.forgive {
             self.running.get_mut(&id).into_iter().for_each(|running| _ = running.forgiven.insert(pin));
         }
@@ -94,7 +95,7 @@ impl Driver {
     fn order(&mut self, id: u64, command: Command, by: By) {
         self.next_ask += 1;
         let Some(running) = self.running.get_mut(&id) else { return };
-        let event = running.order(self.next_ask, Order { command, by });
+        let event = running.order(self.next_ask, Order { command, by, withdrawn: false });
         self.feed(id, vec![event]);
     }
 

@@ -11,7 +11,7 @@ use holdfast_plane::{Flip, Prepare, Shadowing};
 use holdfast_types::{ModelName, Mono, PoolName, ReplicaName, TenantId, Version};
 use tokio::sync::oneshot;
 
-use super::board::Order;
+use super::board::{CommandError, Order};
 use super::forms::{By, Meta};
 use super::records::{Stored, Versions};
 use super::reports::{Reports, shadowed, views};
@@ -22,7 +22,7 @@ use super::tries::Tries;
 const MOST_TRIES: u32 = 256;
 
 pub(super) type Pair = (ReplicaName, Artifact);
-pub(super) type Reply = oneshot::Sender<Result<(), Refusal>>;
+pub(super) type Reply = oneshot::Sender<Result<(), CommandError>>;
 
 /// One side of a pin: where it may be held.
 #[derive(Clone, Debug)]
@@ -60,6 +60,8 @@ pub(super) struct Running {
     pub(super) prepare: Option<Prepare>,
     pub(super) shadow: BTreeMap<usize, u16>,
     pub(super) asks: BTreeMap<u64, Reply>,
+    /// Of these asks, what is desired was changed before.
+    withdrawn: BTreeSet<u64>,
     /// Who had it go back before each of these asks, should that be refused.
     before: BTreeMap<u64, Option<By>>,
     /// Pins that failed here and are desired elsewhere by now.
@@ -144,6 +146,7 @@ impl Running {
             prepare: None,
             shadow: BTreeMap::new(),
             asks: BTreeMap::new(),
+            withdrawn: BTreeSet::new(),
             before: BTreeMap::new(),
             forgiven: BTreeSet::new(),
             observing: false,
@@ -192,6 +195,7 @@ impl Running {
         }
         let mut next = Self::go_on(now, term, saved, self.meta.clone(), self.versions.clone())?;
         std::mem::swap(&mut next.asks, &mut self.asks);
+        std::mem::swap(&mut next.withdrawn, &mut self.withdrawn);
         std::mem::swap(&mut next.before, &mut self.before);
         std::mem::swap(&mut next.forgiven, &mut self.forgiven);
         std::mem::swap(&mut next.tries, &mut self.tries);
@@ -202,6 +206,9 @@ impl Running {
 
     /// An order on its way to the machine. A way back is noted before it begins: the record that says that it goes back says who wants it.
     pub(super) fn order(&mut self, ask: u64, order: Order) -> Event {
+        if order.withdrawn {
+            self.withdrawn.insert(ask);
+        }
         if matches!(order.command, Command::Revert { .. }) {
             self.before.insert(ask, self.meta.back.replace(order.by));
         }
@@ -214,8 +221,18 @@ impl Running {
         if let (Some(before), Err(_)) = (before, &answer) {
             self.meta.back = before;
         }
+        let answer = match answer {
+            // The policy takes the pins where they are desired now, whichever of the two commands that needs.
+            Err(Refusal::Active | Refusal::Shared(_) | Refusal::NotActive | Refusal::GoesBack | Refusal::Over)
+                if self.withdrawn.remove(&ask) =>
+            {
+                Ok(())
+            }
+            answer => answer,
+        };
+        self.withdrawn.remove(&ask);
         if let Some(reply) = self.asks.remove(&ask) {
-            let _ = reply.send(answer);
+            let _ = reply.send(answer.map_err(CommandError::Refused));
         }
     }
 

@@ -87,11 +87,10 @@ impl Driver {
         match Running::resume(self.now(), self.term, stored) {
             Ok(mut running) => {
                 let mut ask = ask;
-                let refusal = ask.as_ref().and_then(|(order, _)| self.refuses(&running, order.command));
-                if let Some((refusal, (_, reply))) = refusal.and_then(|refusal| Some((refusal, ask.take()?))) {
-                    let _ = reply.send(Err(refusal));
-                    // What has ended need not be taken in hand to say no.
-                    if over {
+                if let Some((order, reply)) = ask.take() {
+                    ask = self.before_order(&running, order, reply);
+                    // What has ended need not be taken in hand to say no, nor before what is desired has changed.
+                    if over && ask.is_none() {
                         return;
                     }
                 }
@@ -101,6 +100,7 @@ impl Driver {
                     self.next_ask += 1;
                     running.asks.insert(self.next_ask, reply);
                     events.push(running.order(self.next_ask, order));
+                    self.withdrawing.remove(&id);
                 }
                 self.running.insert(id, running);
                 self.feed(id, events);
@@ -124,8 +124,11 @@ impl Driver {
                 }
             }
             // Dropping the answer tells that there is none.
-            Ok(None) => {}
-            Err(error) => tracing::warn!(rollout = id, %error, "a roll-out could not be read"),
+            Ok(None) => _ = self.withdrawing.remove(&id),
+            Err(error) => {
+                self.withdrawing.remove(&id);
+                tracing::warn!(rollout = id, %error, "a roll-out could not be read");
+            }
         }
     }
 
@@ -143,19 +146,21 @@ impl Driver {
                 });
                 let _ = reply.send(shown);
             }
-            Ask::Command { id, order, reply } => {
-                let refusal = self.running.get(&id).and_then(|running| self.refuses(running, order.command));
-                match refusal {
-                    Some(refusal) => _ = reply.send(Err(refusal)),
-                    None => self.order_of(id, order, reply),
+            Ask::Command { id, order, reply } => match self.running.remove(&id) {
+                Some(running) => {
+                    let ask = self.before_order(&running, order, reply);
+                    self.running.insert(id, running);
+                    ask.into_iter().for_each(|(order, reply)| self.order_of(id, order, reply));
                 }
-            }
+                None => self.order_of(id, order, reply),
+            },
         }
     }
 
-    fn order_of(&mut self, id: u64, order: Order, reply: Reply) {
+    pub(super) fn order_of(&mut self, id: u64, order: Order, reply: Reply) {
         match self.running.get_mut(&id) {
             Some(running) => {
+                self.withdrawing.remove(&id);
                 self.next_ask += 1;
                 running.asks.insert(self.next_ask, reply);
                 let event = running.order(self.next_ask, order);

@@ -71,6 +71,7 @@ async fn each_bad_request_is_told_what_is_wrong() {
         (pin, &[], &long, 422, "invalid", "reason"),
         (pin, &[], &huge, 413, "too_large", "131072"),
         ("PUT /v1/pins/nobody/screen", &[], good, 422, "invalid", "nobody"),
+        ("PUT /v1/pins/glubex/screen", &[], good, 422, "invalid", "no tenant \"glubex\"; the nearest is \"globex\""),
         ("PUT /v1/tenants/acme", &[], r#"{"spec":{"subset":"many"}}"#, 422, "invalid", "subset"),
         ("PUT /v1/tenants/acme", &[], r#"{"spec":{"pins":{}}}"#, 422, "invalid", "pins"),
         ("PUT /v1/tenants/acme", &[], r#"{"spec":[]}"#, 422, "invalid", "spec: is not an object"),

@@ -48,19 +48,12 @@ async fn moved(plane: &Plane, version: &str) {
 async fn a_whole_state_asks_again_for_every_pin_that_was_left_behind() {
     let (plane, _dir) = plane(HOUR).await;
     let names = vec!["t0/m0".to_owned(), "t1/m1".to_owned()];
-    plane.gateways.change(|world| _ = world.idle.insert("g1".to_owned()));
+    plane.gateways.change(|world| _ = world.failing.insert("2".to_owned(), "torn".to_owned()));
     let atomic = RolloutOptions { atomic: true, ..RolloutOptions::default() };
     plane.pin(&names, "2", Some(atomic)).await;
-    eventually("the flip to be prepared", PATIENCE, async || {
-        (!plane.rollouts.orders().prepare.is_empty()).then_some(())
-    })
-    .await;
-    let on_the_way = plane.ask(whole(&plane), None).await;
-    assert_eq!((on_the_way.revision, on_the_way.pending.len()), (None, 0), "it is being tried");
-    plane.rollouts.command(1, Command::Abort, "bob").await.unwrap();
-    plane.at(1, "aborted").await;
-    // Aborted: both are asked for again, and pending, though nothing is different.
-    plane.gateways.change(|world| world.idle.clear());
+    plane.at(1, "failed").await;
+    // Failed: both are asked for again, and pending, though nothing is different.
+    plane.gateways.change(|world| world.failing.clear());
     let told = plane.ask(whole(&plane), None).await;
     assert!(told.changes.is_empty() && told.revision.is_some(), "{told:?}");
     let pending: Vec<String> = told.pending.iter().map(|p| format!("{}/{}", p.tenant, p.model)).collect();
@@ -68,12 +61,6 @@ async fn a_whole_state_asks_again_for_every_pin_that_was_left_behind() {
     plane.at(2, "retaining").await;
     let shown = plane.rollouts.get(2).await.unwrap().unwrap();
     assert!(!shown.options.atomic, "the request came without options");
-    // Reverted: the same.
-    plane.rollouts.command(2, Command::Revert { confirmed: false }, "bob").await.unwrap();
-    moved(&plane, "1").await;
-    plane.at(2, "retaining").await;
-    assert_eq!(plane.ask(whole(&plane), None).await.pending.len(), 2);
-    moved(&plane, "2").await;
     plane.nothing_broken();
 }
 

@@ -237,9 +237,9 @@ async fn commands_reach_the_roll_out_and_refusals_come_back() {
     assert!(plane.rollouts.get(1).await.unwrap().unwrap().progress.paused);
     assert_eq!(plane.rollouts.command(1, Command::Revert { confirmed: false }, "bob").await, Ok(()));
     eventually("the way back", PATIENCE, async || (plane.in_force("t0/m0") == "1").then_some(())).await;
-    // The wish stands, and is not followed again by itself.
-    let waits = eventually("the reason", PATIENCE, async || plane.rollouts.waiting().into_iter().next()).await;
-    assert_eq!((&*waits.pin, waits.words.as_str()), ("t0/m0", "roll-out 1 was reverted"));
+    // It is what is desired, too: nothing waits to bring the new version back.
+    assert_eq!(plane.desired("t0/m0"), "1");
+    assert!(plane.desk.truth().pending.is_empty());
     assert_eq!(plane.rollouts.list().await.unwrap().len(), 1);
     plane.nothing_broken();
 }

@@ -23,7 +23,9 @@ async fn one(seed: u64) -> usize {
     let (mut early, mut first) = (0, "2");
     for _ in 0..1 + next(&mut random) % 4 {
         tokio::time::sleep(Duration::from_micros(next(&mut random) % 40_000)).await;
-        early += usize::from(!plane.rollouts.list().await.unwrap().iter().all(Head::is_over));
+        let over = plane.rollouts.list().await.unwrap().iter().all(Head::is_over);
+        // On a slow machine there is not even a roll-out yet.
+        early += usize::from(!over || !plane.desk.truth().pending.is_empty());
         match next(&mut random) % 4 {
             // The process of the control plane, with the gateways in it.
             0 => plane = plane.restart(2).await,

@@ -14,3 +14,4 @@ mod seeds;
 mod support;
 #[path = "../common/unsteady.rs"]
 mod unsteady;
+mod withdrawn;

@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 use crate::gateway::Gateways;
 
 /// Long enough for a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_mins(3);
 
 /// Quick enough for a test.
 pub fn settings() -> Settings {
@@ -209,6 +209,11 @@ impl Plane {
     pub fn in_force(&self, name: &str) -> String {
         let truth = self.desk.truth();
         truth.in_force.get(ResourceKind::Pin, name).and_then(|v| v.as_str()).unwrap_or_default().to_owned()
+    }
+
+    pub fn desired(&self, name: &str) -> String {
+        let truth = self.desk.truth();
+        truth.desired.get(ResourceKind::Pin, name).and_then(|v| v.as_str()).unwrap_or_default().to_owned()
     }
 
     /// The share of the pin's traffic that another version has, in force.

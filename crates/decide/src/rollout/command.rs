@@ -24,6 +24,19 @@ impl Rollout {
         }
     }
 
+    /// Why an abort or a revert would be refused now. None: it would be carried out, or it waits until the outcome of a flip is known, and then
+    /// depends on that.
+    #[must_use]
+    pub fn refusal(&self, command: Command) -> Option<Refusal> {
+        match command {
+            Command::Pause | Command::Resume => None,
+            Command::Abort | Command::Revert { .. } if self.record.pending.is_some() => Some(Refusal::Busy),
+            Command::Abort | Command::Revert { .. } if self.in_doubt() => None,
+            Command::Abort => self.no_abort(),
+            Command::Revert { confirmed } => self.no_revert(confirmed),
+        }
+    }
+
     fn pause(&mut self) -> Option<Refusal> {
         if self.ended() {
             return Some(Refusal::Over);
@@ -83,13 +96,17 @@ impl Rollout {
         }
     }
 
-    fn abort(&mut self) -> Option<Refusal> {
-        let lanes = &self.record.lanes;
-        if lanes.iter().any(|l| l.active) {
-            return Some(if self.ended() { Refusal::Over } else { self.not_abortable() });
-        }
+    fn no_abort(&self) -> Option<Refusal> {
         if self.ended() {
             return Some(Refusal::Over);
+        }
+        self.record.lanes.iter().any(|l| l.active).then(|| self.not_abortable())
+    }
+
+    fn abort(&mut self) -> Option<Refusal> {
+        let refusal = self.no_abort();
+        if refusal.is_some() {
+            return refusal;
         }
         self.abandon_flip();
         self.abort_inactive();
@@ -113,7 +130,7 @@ impl Rollout {
         self.dirty = true;
     }
 
-    fn revert(&mut self, confirmed: bool) -> Option<Refusal> {
+    fn no_revert(&self, confirmed: bool) -> Option<Refusal> {
         let lanes = &self.record.lanes;
         if !lanes.iter().any(|l| l.active) {
             return Some(if self.ended() { Refusal::Over } else { Refusal::NotActive });
@@ -131,8 +148,13 @@ impl Rollout {
             return Some(Refusal::GoesBack);
         }
         let cold: Vec<Artifact> = lanes.iter().filter(goes).filter(|l| l.stage.is_final()).filter_map(old).collect();
-        if !cold.is_empty() && !confirmed {
-            return Some(Refusal::Cold(cold));
+        (!cold.is_empty() && !confirmed).then_some(Refusal::Cold(cold))
+    }
+
+    fn revert(&mut self, confirmed: bool) -> Option<Refusal> {
+        let refusal = self.no_revert(confirmed);
+        if refusal.is_some() {
+            return refusal;
         }
         self.abandon_flip();
         self.go_back();

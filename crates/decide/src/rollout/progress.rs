@@ -209,6 +209,8 @@ impl Rollout {
         let left = |span: Duration| span.saturating_sub(self.past(lane.since));
         let time = |span: Duration| (!left(span).is_zero()).then(|| Waiting::Time(left(span)));
         match lane.stage {
+            // What replicas hold is known by gateways alone.
+            Stage::Warming if self.is_blind() => vec![Waiting::AnyGateway],
             Stage::Warming => self.replicas_missing(lane),
             Stage::Shadowing => {
                 let compared = self.seen.shadow.get(&ix).map_or(0, |s| s.0);
@@ -231,6 +233,10 @@ impl Rollout {
             }
             Stage::Done | Stage::Failed | Stage::Aborted => Vec::new(),
         }
+    }
+
+    fn is_blind(&self) -> bool {
+        self.seen.gateways.is_some() && self.seen.live().next().is_none()
     }
 
     fn replicas_missing(&self, lane: &Lane) -> Vec<Waiting> {

@@ -123,13 +123,13 @@ pub enum RolloutCommand {
         #[command(flatten)]
         admin: AdminArgs,
     },
-    /// Abort one of which no pin has flipped: nothing changes.
+    /// Abort one of which no pin has flipped: its pins are desired where they were.
     Abort(SteerArgs),
     /// Pause one: nothing new is begun.
     Pause(SteerArgs),
     /// Resume one that is paused.
     Resume(SteerArgs),
-    /// Send one back to the old versions.
+    /// Send one back to the old versions, which are desired again.
     Revert {
         /// Also if an old version has to be loaded anew.
         #[arg(long)]

@@ -13,6 +13,9 @@ use crate::cli::{ApplyArgs, Output};
 use crate::config_file;
 use crate::output;
 
+/// Lines for pins that are asked for again.
+const SHOWN: usize = 1_000;
+
 /// Checks the file, shows what is different, asks, and applies.
 pub fn run(args: &ApplyArgs) -> Result<(), Failure> {
     let mut split = config_file::take_apart(&args.file).map_err(|e| Failure::wrong(e.to_string()))?;
@@ -35,6 +38,9 @@ async fn apply(args: &ApplyArgs, state: &Value) -> Result<(), Failure> {
     let total = dry["changes_total"].as_u64().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
     if table {
         print_changes(changes, total);
+        if total > 0 {
+            asked_again(&dry, changes).into_iter().for_each(|line| output::say(&line));
+        }
     }
     let how = &args.how;
     let asks_again = total == 0 && args.yes && !args.dry_run && any_left(&admin).await?;
@@ -60,6 +66,17 @@ async fn apply(args: &ApplyArgs, state: &Value) -> Result<(), Failure> {
     let done = admin.send_json(Method::POST, &path(args, false), state, seen).await?;
     let pins = wait::all_pins(&admin, how, pending(&done)).await?;
     finish(&admin, how, &done, &pins, before).await
+}
+
+/// Pins that are desired already and are not in force, since their roll-out has failed: the state asks for them again, a line each.
+fn asked_again(dry: &Value, changes: &[Value]) -> Vec<String> {
+    let changed = |pin: &str| changes.iter().any(|change| change["kind"] == "pin" && change["name"] == pin);
+    let again = pending(dry).into_iter().filter(|(pin, _)| !changed(pin));
+    let mut lines: Vec<String> = again.map(|(pin, to)| format!("! pin {pin}: {to:?} is asked for again")).collect();
+    let more = lines.len().saturating_sub(SHOWN);
+    lines.truncate(SHOWN);
+    lines.extend((more > 0).then(|| format!("and {more} more")));
+    lines
 }
 
 /// Whether a pin is desired elsewhere than it is in force: a state that names it asks for it again, if it was left behind.

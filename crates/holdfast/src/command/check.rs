@@ -70,8 +70,12 @@ fn praise(args: &CheckArgs, loaded: &Loaded) {
         output::complain(&format!("warnings:\n{warnings}"));
         with = format!(", with {}", counted(warnings.total, "warning"));
     }
+    let role = config.role().as_str();
+    // What a gateway of a fleet routes is told by the control plane: it has nothing to count.
+    if config.pools.is_empty() && config.models.is_empty() && config.tenants.is_empty() {
+        return output::say(&format!("{}: good{with}, for `holdfast {role}`", args.file.display()));
+    }
     let counts = [(config.pools.len(), "pool"), (config.models.len(), "model"), (config.tenants.len(), "tenant")];
     let counts = counts.map(|(number, what)| counted(number, what)).join(", ");
-    let role = config.role().as_str();
     output::say(&format!("{}: good{with}, for `holdfast {role}` ({counts})", args.file.display()));
 }

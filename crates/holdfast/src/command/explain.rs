@@ -42,7 +42,12 @@ pub fn run(args: &ExplainArgs) -> Result<(), Failure> {
         Output::Json => output::say(&told.to_string()),
         Output::Table => print(&told),
     }
-    Ok(())
+    // A refusal is an answer; but what a request of nobody would get is not what was to be known.
+    match (&told["unknown"], &args.tenant) {
+        (Value::Null, _) => Ok(()),
+        (_, Some(tenant)) => Err(Failure::failed(format!("there is no tenant {tenant:?} here"))),
+        (_, None) => Err(Failure::failed("the headers name a tenant that is not known here")),
+    }
 }
 
 fn text<'a>(value: &'a Value, member: &str) -> &'a str {

@@ -16,6 +16,9 @@ const SOON: Duration = Duration::from_secs(2);
 /// Pins of which the roll-outs are looked for, of those that are left. Pins of one change move together or wait for one another.
 const FEW: usize = 4;
 
+/// What keeps pins from being warm, of which so much is told.
+const OBSTACLES: usize = 2;
+
 /// The lines of the steps, each printed once.
 pub struct Steps {
     shown: bool,
@@ -140,7 +143,20 @@ pub fn line(rollout: &Value) -> String {
     let share =
         pins.into_iter().flatten().filter_map(|pin| pin["share"].as_u64()).filter(|s| (1..100).contains(s)).max();
     let share = share.map(|share| format!(" at {share}%")).unwrap_or_default();
-    format!("roll-out {}: {phase}{share}{paused}{waits}", rollout["rollout"])
+    format!("roll-out {}: {phase}{share}{paused}{waits}{}", rollout["rollout"], obstacles(rollout))
+}
+
+/// Why pins are not warm yet, in the words of those who refuse: a load that failed and is tried again, or no room.
+fn obstacles(rollout: &Value) -> String {
+    let warms = |pin: &&Value| pin["stage"] == "warming";
+    let pins = rollout["pins"].as_array().into_iter().flatten().filter(warms);
+    let mut words: Vec<&str> = pins.filter_map(|pin| pin["words"].as_str()).collect();
+    words.sort_unstable();
+    words.dedup();
+    let more = words.len().saturating_sub(OBSTACLES);
+    words.truncate(OBSTACLES);
+    let lines: String = words.iter().map(|words| format!(": {words}")).collect();
+    if more > 0 { format!("{lines} and {more} more") } else { lines }
 }
 
 /// What is waited for, in words; nothing for what moves by itself all the time.
@@ -171,5 +187,27 @@ pub async fn follow(admin: &Admin, id: u64, shown: bool) -> Result<Value, Failur
             return Ok(rollout);
         }
         tokio::time::sleep(PAUSE).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_line_tells_why_what_is_waited_for_does_not_come() {
+        let pin = |stage: &str, words: Option<&str>| {
+            let waits = json!([{ "for": "replica", "model": "m", "version": "2", "replica": "r1" }]);
+            json!({ "stage": stage, "share": 0, "waiting_for": waits, "words": words })
+        };
+        let told = |pins: Value| line(&json!({ "rollout": 3, "phase": "pre_warm", "pins": pins }));
+        let waits = "roll-out 3: pre-warm, waiting for m/2 on r1";
+        assert_eq!(told(json!([pin("warming", None)])), waits);
+        assert_eq!(told(json!([pin("retaining", Some("an old tale"))])), waits);
+        let torn = pin("warming", Some("torn"));
+        assert_eq!(told(json!([torn, torn])), format!("{waits}: torn"), "once");
+        let many = json!([torn, pin("warming", Some("a")), pin("warming", Some("b"))]);
+        assert_eq!(told(many), format!("{waits}: a: b and 1 more"));
     }
 }

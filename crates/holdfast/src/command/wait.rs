@@ -45,7 +45,7 @@ pub async fn all_pins(
 }
 
 /// Waits until all of these pins (by `TENANT/MODEL`, with the version that each is to have) are in force on every live gateway, and gives the
-/// revision that they are in force by. A server that is started anew meanwhile is waited for.
+/// revision since which they are in force. A server that is started anew meanwhile is waited for.
 pub async fn until_in_force(
     admin: &Admin,
     how: &ChangeArgs,
@@ -93,7 +93,7 @@ impl<'a> Wait<'a> {
         Self { pins, by_name, before, steps, left: Vec::new(), held: None }
     }
 
-    /// One look. The revision that everything is in force by, once it is.
+    /// One look. The revision since which everything is in force, once it is.
     async fn look(&mut self, admin: &Admin) -> Result<Option<u64>, Failure> {
         self.left = still_pending(admin, &self.by_name).await?;
         let on_its_way = self.steps.look(admin, &self.left, self.before).await?;
@@ -105,7 +105,7 @@ impl<'a> Wait<'a> {
             if !everywhere(admin, in_force, &mut self.steps).await? {
                 return Ok(None);
             }
-            self.steps.say(format!("in force on every live gateway by revision {in_force}"));
+            self.steps.say(format!("in force on every live gateway, since revision {in_force}"));
             return Ok(Some(in_force));
         }
         if on_its_way || !self.left.iter().all(Left::is_held) {
@@ -192,7 +192,7 @@ fn overtaken(name: &str, to: &str, now: &Value) -> Result<(), Failure> {
     }
 }
 
-/// The revision by which all of them are in force, seen pin by pin; if there are none, that of the table.
+/// The revision since which all of them are in force, seen pin by pin; if there are none, that of the table.
 async fn arrived(admin: &Admin, pins: &[(String, String)]) -> Result<u64, Failure> {
     let mut newest = 0;
     for (name, to) in pins {

@@ -111,3 +111,41 @@ pub async fn a_backup_goes_into_an_empty_store_only(bench: Bench) {
     let left: Vec<_> = parts.map(|e| e.file_name()).filter(|n| n.to_string_lossy().contains(".new-")).collect();
     assert!(left.is_empty(), "parts left behind: {left:?}");
 }
+
+/// A small store in format 1, in hexadecimal digits. The file of a format never changes; a format that is another one gets a file of its own beside
+/// it, and the test restores both: what it prints on failure is that file's content.
+const FIRST: &str = include_str!("../golden/backup-1.txt");
+
+/// Digits in one line.
+const WIDTH: usize = 120;
+
+fn digits(bytes: &[u8]) -> String {
+    let all: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let lines = all.as_bytes().chunks(WIDTH).map(|line| String::from_utf8_lossy(line).into_owned() + "\n");
+    lines.collect()
+}
+
+fn bytes(digits: &str) -> Vec<u8> {
+    let all: Vec<u8> = digits.bytes().filter(u8::is_ascii_hexdigit).collect();
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+    all.chunks(2).map(byte).collect()
+}
+
+pub async fn a_backup_of_format_1_is_restored_by_every_later_release(bench: Bench) {
+    let (store, file) = (bench.fresh().await, bench.file("now"));
+    store
+        .append(change(0, vec![put(desired("a"), "1"), put(in_force("a"), "1"), put(desired("b"), "1")]))
+        .await
+        .unwrap();
+    store.append(change(1, vec![put(desired("a"), "2"), gone(desired("b"))])).await.unwrap();
+    store.append(flip(vec![put(in_force("a"), "2")])).await.unwrap();
+    store.write_record(record("a/m", None, Some("warm"))).await.unwrap();
+    store.backup(file.clone()).await.unwrap();
+    let now = digits(&std::fs::read(&file).unwrap());
+    assert_eq!(now, FIRST, "this release writes what the latest file has, or has a file of its own:\n{now}");
+
+    let (restored, file) = (bench.fresh().await, bench.file("then"));
+    std::fs::write(&file, bytes(FIRST)).unwrap();
+    assert_eq!(restored.restore(file).await.unwrap().revision, Revision(3));
+    assert_eq!(content(&*restored).await, content(&*store).await);
+}

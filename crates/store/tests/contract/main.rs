@@ -51,5 +51,6 @@ contract! {
         a_backup_is_the_same_store_elsewhere,
         a_damaged_backup_changes_nothing,
         a_backup_goes_into_an_empty_store_only,
+        a_backup_of_format_1_is_restored_by_every_later_release,
     }
 }
