@@ -55,8 +55,9 @@ pub(crate) const INSTANT: Parsed<u64> = Parsed {
     pattern: "^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z$",
 };
 
-/// RFC 3339 with whole seconds in UTC, from 1970 to 9999.
-fn instant(text: &str) -> Option<u64> {
+/// RFC 3339 with whole seconds in UTC, from 1970 to 9999, as milliseconds since 1970. None: it is none.
+#[must_use]
+pub fn instant(text: &str) -> Option<u64> {
     let bytes = text.as_bytes();
     let shape = b"0000-00-00T00:00:00Z";
     let fits = |(byte, shape): (&u8, &u8)| if *shape == b'0' { byte.is_ascii_digit() } else { byte == shape };

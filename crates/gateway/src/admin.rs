@@ -96,6 +96,7 @@ async fn route(gateway: &Arc<Gateway>, access: &Access, also: Option<Also>, requ
         "/v1/explain" => explain(gateway, &query),
         "/v1/receipts" => receipts_page(gateway, &query),
         "/v1/shadows" => shadows(gateway, &query),
+        "/v1/results" => results(gateway, &query),
         _ => match path.strip_prefix("/v1/receipts/") {
             Some(id) => receipt(gateway, id).await,
             None => problem(StatusCode::NOT_FOUND, NOTHING),
@@ -115,7 +116,7 @@ pub fn is_gateways(path: &str) -> bool {
 }
 
 /// The paths that this crate answers.
-const OWN: [&str; 12] = [
+const OWN: [&str; 13] = [
     "/livez",
     "/healthz",
     "/readyz",
@@ -128,6 +129,7 @@ const OWN: [&str; 12] = [
     "/v1/explain",
     "/v1/receipts",
     "/v1/shadows",
+    "/v1/results",
 ];
 
 fn json_answer(status: StatusCode, body: String) -> Answer {
@@ -306,6 +308,17 @@ fn shadows(gateway: &Gateway, query: &Query<'_>) -> Answer {
             json_answer(StatusCode::OK, json!({ "rollout": id, "shadows": shadow::told(&reports) }).to_string())
         }
         None => problem(StatusCode::BAD_REQUEST, "rollout is the number of a roll-out"),
+    }
+}
+
+/// `?experiment=NAME`: what its arms have shown at this gateway.
+fn results(gateway: &Gateway, query: &Query<'_>) -> Answer {
+    let Some(results) = &gateway.results else {
+        return problem(StatusCode::NOT_FOUND, "nothing is kept of what arms have shown: the configuration has no `results`");
+    };
+    match query.get("experiment") {
+        Some(name) => json_answer(StatusCode::OK, results.told(&name).to_string()),
+        None => problem(StatusCode::BAD_REQUEST, "experiment is the name of an experiment"),
     }
 }
 

@@ -12,6 +12,7 @@ use crate::limits::AddressAttempts;
 use crate::probes::StoreProbe;
 use crate::receipts::{Disk, Receipts};
 use crate::residency::{Company, Driver};
+use crate::results::Results;
 use crate::server::Gateway;
 use crate::stage::blame::Blame;
 use crate::standing::Standing;
@@ -34,6 +35,8 @@ pub(crate) struct Parts {
     pub(crate) on_disk: Option<Arc<Disk>>,
     /// Route tokens and the ledger, where they are asked for.
     pub(crate) submissions: Option<Arc<Submissions>>,
+    /// What arms have shown, where that is kept.
+    pub(crate) results: Option<Arc<Results>>,
     /// TLS on the data port, if there is any.
     pub(crate) data_entrance: Entrance,
     /// One for each worker.
@@ -59,6 +62,7 @@ impl Parts {
             company,
             on_disk,
             submissions,
+            results,
             data_entrance,
             workers,
             control,
@@ -88,6 +92,7 @@ impl Parts {
             store,
             attempts,
             submissions,
+            results,
             streams,
             data_entrance,
         };

@@ -105,6 +105,7 @@ impl World {
             store: None,
             attempts: crate::limits::AddressAttempts::default(),
             submissions: None,
+            results: None,
             data_entrance: holdfast_net::tls::Entrance::default(),
         });
         Self {
