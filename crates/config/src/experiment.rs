@@ -150,7 +150,7 @@ section! {
         from: Option<u64> = None, Required(INSTANT);
         /// Its end, which is not part of it.
         to: Option<u64> = None, Required(INSTANT);
-        /// Why.
+        /// Why, for who reads the report.
         why: Option<Box<str>> = None, Required(TARGET_TEXT);
     }
 }
@@ -180,7 +180,7 @@ section! {
 section! {
     /// A comparison. Of `is`, `not`, `begins` and `present` exactly one is there.
     pub(crate) struct ConditionForm {
-        /// What is looked at: tenant, model, plan, user, device, scope:NAME or header:NAME.
+        /// What is looked at: tenant, model, plan, user, device, scope:NAME, header:NAME, or claim:NAME of `auth.jwt[].shown`.
         field: Option<Field> = None, Required(TARGET_FIELD);
         /// It is one of these.
         is: Option<Vec<Box<str>>> = None, Optional(List { item: TARGET_TEXT, least: 1 });

@@ -14,8 +14,8 @@ use crate::identity::Auth;
 use crate::limits::{Plan, PlanLimits};
 use crate::pool::{Digest, Pool};
 use crate::settings::{
-    Audit, Exposures, FleetLoads, History, Ledger, Limits, Listen, Log, Metrics, Receipts, Results, Rollouts, RouteToken,
-    Timeouts, Truth,
+    Audit, Exposures, FleetLoads, History, Ledger, Limits, Listen, Log, Metrics, Receipts, Results, Rollouts,
+    RouteToken, Timeouts, Truth,
 };
 use crate::stamps::Stamps;
 use crate::stream::Stream;

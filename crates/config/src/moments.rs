@@ -81,10 +81,10 @@ pub fn instant(text: &str) -> Option<u64> {
 
 /// What a condition of a target looks at.
 pub(crate) const TARGET_FIELD: Parsed<Field> = Parsed {
-    want: "tenant, model, plan, user, device, scope:NAME or header:NAME",
+    want: "tenant, model, plan, user, device, scope:NAME, claim:NAME or header:NAME",
     parse: target_field,
     show: |_| Json::Null,
-    pattern: "^(tenant|model|plan|user|device|scope:.+|header:.+)$",
+    pattern: "^(tenant|model|plan|user|device|scope:.+|claim:.+|header:.+)$",
 };
 
 fn target_field(text: &str) -> Result<Field, String> {
@@ -99,13 +99,14 @@ fn target_field(text: &str) -> Result<Field, String> {
             _ => None,
         },
         Some(("scope", name)) if named(name) => Some(Field::Scope(name.to_owned())),
+        Some(("claim", name)) if named(name) => Some(Field::Claim(name.to_owned())),
         Some(("header", name)) => match (HEADER.parse)(name) {
             Ok(_) => Some(Field::Header(name.to_ascii_lowercase())),
             Err(why) => return Err(format!("names a header that {why}")),
         },
         Some(_) => None,
     }
-    .ok_or_else(|| "is not one of tenant, model, plan, user, device, scope:NAME and header:NAME".to_owned())
+    .ok_or_else(|| "is not one of tenant, model, plan, user, device, scope:NAME, claim:NAME and header:NAME".to_owned())
 }
 
 /// What a field of a target is compared with.

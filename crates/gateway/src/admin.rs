@@ -177,8 +177,8 @@ async fn metrics(gateway: &Arc<Gateway>) -> Answer {
     }
 }
 
-/// `?model=M` with `tenant=T`, or with `header=NAME:VALUE` for the trusted header. Of who asks: `user`, `device`, `plan`, `scope` and `header`, the last two as
-/// often as need be. `version=V`, `override=V` and `route=TOKEN` as a request would name them.
+/// `?model=M` with `tenant=T`, or with `header=NAME:VALUE` for the trusted header. Of who asks: `user`, `device`, `plan`, `scope`, `claim=NAME=VALUE` and `header`, the last three
+/// as often as need be. `version=V`, `override=V` and `route=TOKEN` as a request would name them.
 fn explain(gateway: &Gateway, query: &Query<'_>) -> Answer {
     let settings = gateway.tables.load().settings.clone();
     let headers = query.all("header").filter_map(|header| {
@@ -207,6 +207,10 @@ fn explain(gateway: &Gateway, query: &Query<'_>) -> Answer {
         device: query.get("device"),
         plan: query.get("plan"),
         scopes: query.all("scope").collect(),
+        claims: query
+            .all("claim")
+            .filter_map(|claim| claim.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned())))
+            .collect(),
         headers,
     };
     let (version, wants) = (query.get("version"), query.get("override"));
@@ -314,7 +318,10 @@ fn shadows(gateway: &Gateway, query: &Query<'_>) -> Answer {
 /// `?experiment=NAME`: what its arms have shown at this gateway.
 fn results(gateway: &Gateway, query: &Query<'_>) -> Answer {
     let Some(results) = &gateway.results else {
-        return problem(StatusCode::NOT_FOUND, "nothing is kept of what arms have shown: the configuration has no `results`");
+        return problem(
+            StatusCode::NOT_FOUND,
+            "nothing is kept of what arms have shown: the configuration has no `results`",
+        );
     };
     match query.get("experiment") {
         Some(name) => json_answer(StatusCode::OK, results.told(&name).to_string()),

@@ -310,6 +310,7 @@ impl Drop for Exchange {
         self.gateway.metrics.finish(handles, &outcome);
         if let Some(resolution) = &self.resolution {
             cause::count(&self.gateway.metrics, resolution, outcome.is_error());
+            self.gateway.tables.measures.ended(resolution, &outcome);
             if let (Some(results), Some(cause)) = (&self.gateway.results, &resolution.cause) {
                 results.request(cause, resolution.under, &outcome);
             }

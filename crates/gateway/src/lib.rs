@@ -21,6 +21,7 @@ mod identity;
 mod lease;
 mod limits;
 mod local;
+mod measures;
 mod parts;
 mod pause;
 mod probes;

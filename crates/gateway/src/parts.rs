@@ -19,6 +19,7 @@ use crate::standing::Standing;
 use crate::stream::Streams;
 use crate::submissions::Submissions;
 use crate::table::{StartError, Tables};
+use crate::tokens::Given;
 
 /// See the module.
 pub(crate) struct Parts {
@@ -78,6 +79,7 @@ impl Parts {
         let (drain_handle, drain) = DrainHandle::new();
         let (blame, attempts) = (Blame::default(), AddressAttempts::default());
         let streams = Streams::new(metrics.registry());
+        let tokens_given = Given::new(metrics.registry());
         let gateway = Gateway {
             tables,
             driver,
@@ -94,6 +96,7 @@ impl Parts {
             submissions,
             results,
             streams,
+            tokens_given,
             data_entrance,
         };
         Ok((Arc::new(gateway), drain_handle))

@@ -31,6 +31,7 @@ use crate::standing::Standing;
 use crate::stream::Streams;
 use crate::submissions::Submissions;
 use crate::table::{StartError, Tables};
+use crate::tokens::Given;
 use crate::worker::WorkerHandle;
 
 /// Everything that a request can reach.
@@ -65,6 +66,8 @@ pub struct Gateway {
     pub submissions: Option<Arc<Submissions>>,
     /// What arms have shown, where that is kept.
     pub results: Option<Arc<Results>>,
+    /// What came of requests for tokens.
+    pub tokens_given: Given,
     /// WebSockets.
     pub streams: Streams,
 }

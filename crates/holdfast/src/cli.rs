@@ -294,6 +294,9 @@ pub struct ExplainArgs {
     /// A scope of the token.
     #[arg(long = "scope", value_name = "SCOPE")]
     pub scopes: Vec<String>,
+    /// A claim of the token that targets may look at, as `name=value`.
+    #[arg(long = "claim", value_name = "NAME=VALUE")]
+    pub claims: Vec<String>,
     /// The version that an administrator's override names.
     #[arg(long = "override", value_name = "VERSION")]
     pub wants: Option<String>,

@@ -241,5 +241,6 @@ impl Driver {
         if !events.is_empty() {
             self.feed(id, events);
         }
+        self.abort_broken(id);
     }
 }

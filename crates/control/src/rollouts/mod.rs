@@ -29,6 +29,7 @@ mod causes;
 mod drive;
 pub mod forms;
 mod gone;
+mod guarded;
 mod jobs;
 mod moved;
 mod needed;
