@@ -49,6 +49,30 @@ impl Sums {
         }
     }
 
+    /// Those of a rate: of `count` values `ones` are one and the others zero.
+    #[must_use]
+    pub fn rate(count: u64, ones: u64) -> Self {
+        if count == 0 {
+            return Self::default();
+        }
+        let (n, k) = (count as f64, ones.min(count) as f64);
+        Self { count, mean: k / n, squares: k * (n - k) / n }
+    }
+
+    /// From its three numbers. None: they are not those of any values.
+    #[must_use]
+    pub fn of(count: u64, mean: f64, squares: f64) -> Option<Self> {
+        let is_good =
+            mean.is_finite() && squares.is_finite() && squares >= 0.0 && (count > 0 || (mean == 0.0 && squares == 0.0));
+        is_good.then_some(Self { count, mean, squares })
+    }
+
+    /// The sum of squared distances from the mean.
+    #[must_use]
+    pub const fn squares(&self) -> f64 {
+        self.squares
+    }
+
     /// The variance of the values. None: there are fewer than two.
     #[must_use]
     pub fn variance(&self) -> Option<f64> {
@@ -75,6 +99,8 @@ pub struct Sequential {
     alpha: f64,
     /// The variance of the differences that are expected: it decides how soon what is found, not whether the bound holds.
     tau2: f64,
+    /// It is in variances of one value.
+    is_standard: bool,
     p: f64,
     low: f64,
     high: f64,
@@ -85,7 +111,21 @@ impl Sequential {
     #[must_use]
     pub fn new(alpha: f64, effect: f64) -> Option<Self> {
         let is_good = alpha > 0.0 && alpha < 1.0 && effect.is_finite() && effect != 0.0;
-        is_good.then_some(Self { alpha, tau2: effect * effect, p: 1.0, low: f64::NEG_INFINITY, high: f64::INFINITY })
+        is_good.then_some(Self {
+            alpha,
+            tau2: effect * effect,
+            is_standard: false,
+            p: 1.0,
+            low: f64::NEG_INFINITY,
+            high: f64::INFINITY,
+        })
+    }
+
+    /// The same, with the effect in standard deviations of a value: the scale is taken from the values, like their variance (Waudby-Smith, Arbour, Sinha, Kennedy
+    /// and Ramdas, "Time-uniform central limit theory and asymptotic confidence sequences", Annals of Statistics 52(6), 2024). None: they are not so.
+    #[must_use]
+    pub fn standard(alpha: f64, effect: f64) -> Option<Self> {
+        Self::new(alpha, effect).map(|test| Self { is_standard: true, ..test })
     }
 
     /// Looks. None: there is too little to say anything, or the values do not vary.
@@ -93,12 +133,14 @@ impl Sequential {
         if first.count < LEAST || second.count < LEAST {
             return None;
         }
-        let variance = first.variance()? / first.count as f64 + second.variance()? / second.count as f64;
+        let (one, other) = (first.variance()?, second.variance()?);
+        let variance = one / first.count as f64 + other / second.count as f64;
         if variance <= 0.0 || !variance.is_finite() {
             return None;
         }
         let difference = second.mean - first.mean;
-        let (all, tau2) = (variance + self.tau2, self.tau2);
+        let tau2 = if self.is_standard { self.tau2 * (one + other) / 2.0 } else { self.tau2 };
+        let all = variance + tau2;
         // The logarithm of the likelihood ratio, mixed over normal differences around zero.
         let ratio = 0.5 * (variance / all).ln() + tau2 * difference * difference / (2.0 * variance * all);
         let p = (-ratio).exp().min(1.0);

@@ -145,6 +145,7 @@ pub(crate) fn check(checker: &mut Checker<'_, '_>, file: File) -> Config {
         metrics: file.metrics,
         audit: file.audit,
         exposures: file.exposures,
+        results: file.results,
         receipts: file.receipts,
         route_token: file.route_token,
         ledger: file.ledger,

@@ -72,6 +72,11 @@ fn check_one(
     {
         checker.fault(&path.field("end"), "is not after start");
     }
+    for (index, one) in form.exclude.iter().enumerate() {
+        if one.from.zip(one.to).is_some_and(|(from, to)| from >= to) {
+            checker.fault(&path.field("exclude").item(index).field("to"), "is not after from");
+        }
+    }
     let layer = form.layer.as_ref().and_then(|layer| {
         if layer.from >= layer.to {
             checker.fault(&path.field("layer"), "has nobody: to is not more than from");

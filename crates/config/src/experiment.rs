@@ -136,8 +136,22 @@ section! {
         target: Vec<ConditionForm> = Vec::new(), List { item: form::<ConditionForm>(), least: 0 };
         /// Its arms.
         arms: Option<Vec<ArmForm>> = None, Required(List { item: form::<ArmForm>(), least: 1 });
+        /// Times that a report leaves out, such as those of an outage. Windows that touch one are out.
+        exclude: Vec<ExcludeForm> = Vec::new(), List { item: form::<ExcludeForm>(), least: 0 };
         /// What has been given so far. The table keeps it by itself; it is written here by an export, so that nobody moves when it is read again.
         given: Vec<GivenForm> = Vec::new(), List { item: form::<GivenForm>(), least: 0 };
+    }
+}
+
+section! {
+    /// A time that a report leaves out.
+    pub(crate) struct ExcludeForm {
+        /// Its beginning, such as 2027-01-31T08:00:00Z.
+        from: Option<u64> = None, Required(INSTANT);
+        /// Its end, which is not part of it.
+        to: Option<u64> = None, Required(INSTANT);
+        /// Why, for who reads the report.
+        why: Option<Box<str>> = None, Required(TARGET_TEXT);
     }
 }
 
@@ -166,7 +180,7 @@ section! {
 section! {
     /// A comparison. Of `is`, `not`, `begins` and `present` exactly one is there.
     pub(crate) struct ConditionForm {
-        /// What is looked at: tenant, model, plan, user, device, scope:NAME or header:NAME.
+        /// What is looked at: tenant, model, plan, user, device, scope:NAME, header:NAME, or claim:NAME of `auth.jwt[].shown`.
         field: Option<Field> = None, Required(TARGET_FIELD);
         /// It is one of these.
         is: Option<Vec<Box<str>>> = None, Optional(List { item: TARGET_TEXT, least: 1 });

@@ -60,6 +60,8 @@ section! {
         audit: Audit = Audit::default(), form::<Audit>();
         /// Which arms of experiments people were given: an event for each person and arm, as lines of JSON.
         exposures: Exposures = Exposures::default(), form::<Exposures>();
+        /// Keeps what the arms of experiments have shown, and takes outcomes at `POST /v1/outcomes`. Left out: nothing is kept. Read at the start.
+        results: Option<Results> = None, Optional(form::<Results>());
         /// The decisions of the last requests, kept in memory for who asks.
         receipts: Receipts = Receipts::default(), form::<Receipts>();
         /// Gives answers a signed token of their resolution, which a retry may bring. Left out: no token is given or taken. Read at the start.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_identity::{Algorithm, Pointer, Rules, TenantFrom};
+use holdfast_identity::{Algorithm, Pointer, Rules, Shown, TenantFrom};
 use holdfast_types::{PlanName, TenantId};
 use serde_json::{Value as Json, json};
 
@@ -86,6 +86,17 @@ pub struct JwksUrl {
     pub path: Box<str>,
 }
 
+/// A claim for targets.
+const SHOWN: Parsed<Shown> = Parsed {
+    want: "the name of a claim, or a JSON Pointer",
+    parse: |text| {
+        let parsed = Shown::parse(text).filter(|_| text.len() <= 256 && !text.contains(char::is_control));
+        parsed.ok_or_else(|| "is no name of a claim and no JSON Pointer".to_owned())
+    },
+    show: |_| Json::Null,
+    pattern: "^.{1,256}$",
+};
+
 section! {
     /// How a request proves which tenant it is.
     pub(crate) struct AuthForm {
@@ -145,6 +156,8 @@ section! {
         plans: Vec<Option<PlanName>> = Vec::new(), List { item: Optional(PLAN), least: 0 };
         /// Which claim says what: its name, or from `/` on a JSON Pointer (RFC 6901).
         claims: ClaimsForm = ClaimsForm::default(), form::<ClaimsForm>();
+        /// Claims that targets of experiments and rules may look at, as `claim:NAME` with the name as it is written here: a text, a whole number, or true or false.
+        shown: Vec<Option<Shown>> = Vec::new(), List { item: Optional(SHOWN), least: 0 };
         /// Claims that must be there, beside `exp`.
         required: Vec<Option<Pointer>> = Vec::new(), List { item: Optional(CLAIM), least: 0 };
         /// What kind of token it must say to be (`typ`): one of these, such as at+jwt. Left out: it is not looked at.
@@ -350,6 +363,7 @@ fn check_issuer(checker: &mut Checker<'_, '_>, jwt: &JwtForm, path: &Path<'_>) -
         plans: jwt.plans.iter().flatten().map(|plan| plan.as_str().into()).collect(),
         device: jwt.claims.device.clone(),
         scopes: jwt.claims.scopes.clone().or_else(|| pointer("scope")),
+        shown: jwt.shown.iter().flatten().cloned().collect(),
     };
     Some(JwtIssuer {
         rules,

@@ -65,6 +65,7 @@ pub use given::with_history;
 pub use identity::{Auth, BadTokens, JwksSource, JwksUrl, JwtIssuer};
 pub use limits::*;
 pub use model::*;
+pub use moments::instant;
 pub use places::placed;
 pub use pool::*;
 pub use resources::{ResourceKind, Resources, Split, assemble, split};

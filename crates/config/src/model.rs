@@ -14,8 +14,8 @@ use crate::identity::Auth;
 use crate::limits::{Plan, PlanLimits};
 use crate::pool::{Digest, Pool};
 use crate::settings::{
-    Audit, Exposures, FleetLoads, History, Ledger, Limits, Listen, Log, Metrics, Receipts, Rollouts, RouteToken,
-    Timeouts, Truth,
+    Audit, Exposures, FleetLoads, History, Ledger, Limits, Listen, Log, Metrics, Receipts, Results, Rollouts,
+    RouteToken, Timeouts, Truth,
 };
 use crate::stamps::Stamps;
 use crate::stream::Stream;
@@ -51,6 +51,8 @@ pub struct Config {
     pub audit: Audit,
     /// Exposures to experiments.
     pub exposures: Exposures,
+    /// What arms have shown. None: it is not kept.
+    pub results: Option<Results>,
     /// Receipts.
     pub receipts: Receipts,
     /// The route token. None: none is given.
@@ -97,6 +99,7 @@ impl Default for Config {
             metrics: Metrics::default(),
             audit: Audit::default(),
             exposures: Exposures::default(),
+            results: None,
             receipts: Receipts::default(),
             route_token: None,
             ledger: None,

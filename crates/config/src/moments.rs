@@ -55,8 +55,9 @@ pub(crate) const INSTANT: Parsed<u64> = Parsed {
     pattern: "^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z$",
 };
 
-/// RFC 3339 with whole seconds in UTC, from 1970 to 9999.
-fn instant(text: &str) -> Option<u64> {
+/// RFC 3339 with whole seconds in UTC, from 1970 to 9999, as milliseconds since 1970. None: it is none.
+#[must_use]
+pub fn instant(text: &str) -> Option<u64> {
     let bytes = text.as_bytes();
     let shape = b"0000-00-00T00:00:00Z";
     let fits = |(byte, shape): (&u8, &u8)| if *shape == b'0' { byte.is_ascii_digit() } else { byte == shape };
@@ -80,10 +81,10 @@ fn instant(text: &str) -> Option<u64> {
 
 /// What a condition of a target looks at.
 pub(crate) const TARGET_FIELD: Parsed<Field> = Parsed {
-    want: "tenant, model, plan, user, device, scope:NAME or header:NAME",
+    want: "tenant, model, plan, user, device, scope:NAME, claim:NAME or header:NAME",
     parse: target_field,
     show: |_| Json::Null,
-    pattern: "^(tenant|model|plan|user|device|scope:.+|header:.+)$",
+    pattern: "^(tenant|model|plan|user|device|scope:.+|claim:.+|header:.+)$",
 };
 
 fn target_field(text: &str) -> Result<Field, String> {
@@ -98,13 +99,14 @@ fn target_field(text: &str) -> Result<Field, String> {
             _ => None,
         },
         Some(("scope", name)) if named(name) => Some(Field::Scope(name.to_owned())),
+        Some(("claim", name)) if named(name) => Some(Field::Claim(name.to_owned())),
         Some(("header", name)) => match (HEADER.parse)(name) {
             Ok(_) => Some(Field::Header(name.to_ascii_lowercase())),
             Err(why) => return Err(format!("names a header that {why}")),
         },
         Some(_) => None,
     }
-    .ok_or_else(|| "is not one of tenant, model, plan, user, device, scope:NAME and header:NAME".to_owned())
+    .ok_or_else(|| "is not one of tenant, model, plan, user, device, scope:NAME, claim:NAME and header:NAME".to_owned())
 }
 
 /// What a field of a target is compared with.

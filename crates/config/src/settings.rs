@@ -264,6 +264,22 @@ section! {
     }
 }
 
+section! {
+    /// What the arms of experiments have shown at this gateway: people, requests, latency and outcomes, in windows of time.
+    pub struct Results {
+        /// How long a window is. The same at all gateways of a fleet.
+        window: Duration = secs(HOUR / 1_000), millis_to(1_000, DAY);
+        /// How many windows of an arm are kept.
+        keep: u32 = 336, Count { least: 2, most: 10_000 };
+        /// Most arms, over all experiments.
+        arms: u32 = 256, Count { least: 2, most: 10_000 };
+        /// Most metrics that clients tell of one arm.
+        metrics: u32 = 16, Count { least: 1, most: 256 };
+        /// How many people, and how many ids of outcomes, are remembered, at about 16 bytes each, so that they count once.
+        remember: u32 = 200_000, Count { least: 32, most: 100_000_000 };
+    }
+}
+
 /// What becomes of a submission with a key while the ledger does not answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LedgerFailure {

@@ -3,6 +3,7 @@
 pub mod api;
 pub mod backup;
 pub mod desk;
+mod guard;
 pub mod keeper;
 pub mod metrics;
 pub mod pulse;

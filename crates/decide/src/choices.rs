@@ -13,7 +13,7 @@ use holdfast_assign::{Experiment, Purpose, Target};
 use holdfast_types::{ArmName, ExperimentName, ModelName, RuleName, TenantId, Version};
 
 use crate::input::BuildError;
-use crate::snapshot::Catalogue;
+use crate::snapshot::{Catalogue, Snapshot};
 
 /// An experiment as the table needs it.
 #[derive(Clone, Debug)]
@@ -120,6 +120,15 @@ impl Trial {
         });
         let arms = arms.collect::<Result<_, BuildError>>()?;
         Ok(Self { name, model, model_name, experiment, arms })
+    }
+}
+
+impl Snapshot {
+    /// An arm of the table's experiments, by its names. Looks through all of them.
+    #[must_use]
+    pub fn arm(&self, experiment: &str, arm: &str) -> Option<&ArmFacts> {
+        let trial = self.trials().iter().find(|trial| trial.name.as_str() == experiment)?;
+        trial.arms.iter().find(|one| one.name.as_str() == arm)?.cause.arm.as_ref()
     }
 }
 

@@ -274,6 +274,10 @@ impl Snapshot {
         &self.catalogue.pools
     }
 
+    pub(crate) fn trials(&self) -> &[Arc<Trial>] {
+        &self.catalogue.trials
+    }
+
     /// How many tenants there are.
     #[must_use]
     pub fn tenant_count(&self) -> usize {

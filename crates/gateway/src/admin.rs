@@ -96,6 +96,7 @@ async fn route(gateway: &Arc<Gateway>, access: &Access, also: Option<Also>, requ
         "/v1/explain" => explain(gateway, &query),
         "/v1/receipts" => receipts_page(gateway, &query),
         "/v1/shadows" => shadows(gateway, &query),
+        "/v1/results" => results(gateway, &query),
         _ => match path.strip_prefix("/v1/receipts/") {
             Some(id) => receipt(gateway, id).await,
             None => problem(StatusCode::NOT_FOUND, NOTHING),
@@ -115,7 +116,7 @@ pub fn is_gateways(path: &str) -> bool {
 }
 
 /// The paths that this crate answers.
-const OWN: [&str; 12] = [
+const OWN: [&str; 13] = [
     "/livez",
     "/healthz",
     "/readyz",
@@ -128,6 +129,7 @@ const OWN: [&str; 12] = [
     "/v1/explain",
     "/v1/receipts",
     "/v1/shadows",
+    "/v1/results",
 ];
 
 fn json_answer(status: StatusCode, body: String) -> Answer {
@@ -175,8 +177,8 @@ async fn metrics(gateway: &Arc<Gateway>) -> Answer {
     }
 }
 
-/// `?model=M` with `tenant=T`, or with `header=NAME:VALUE` for the trusted header. Of who asks: `user`, `device`, `plan`, `scope` and `header`, the last two as
-/// often as need be. `version=V`, `override=V` and `route=TOKEN` as a request would name them.
+/// `?model=M` with `tenant=T`, or with `header=NAME:VALUE` for the trusted header. Of who asks: `user`, `device`, `plan`, `scope`, `claim=NAME=VALUE` and `header`, the last three
+/// as often as need be. `version=V`, `override=V` and `route=TOKEN` as a request would name them.
 fn explain(gateway: &Gateway, query: &Query<'_>) -> Answer {
     let settings = gateway.tables.load().settings.clone();
     let headers = query.all("header").filter_map(|header| {
@@ -205,6 +207,10 @@ fn explain(gateway: &Gateway, query: &Query<'_>) -> Answer {
         device: query.get("device"),
         plan: query.get("plan"),
         scopes: query.all("scope").collect(),
+        claims: query
+            .all("claim")
+            .filter_map(|claim| claim.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned())))
+            .collect(),
         headers,
     };
     let (version, wants) = (query.get("version"), query.get("override"));
@@ -306,6 +312,20 @@ fn shadows(gateway: &Gateway, query: &Query<'_>) -> Answer {
             json_answer(StatusCode::OK, json!({ "rollout": id, "shadows": shadow::told(&reports) }).to_string())
         }
         None => problem(StatusCode::BAD_REQUEST, "rollout is the number of a roll-out"),
+    }
+}
+
+/// `?experiment=NAME`: what its arms have shown at this gateway.
+fn results(gateway: &Gateway, query: &Query<'_>) -> Answer {
+    let Some(results) = &gateway.results else {
+        return problem(
+            StatusCode::NOT_FOUND,
+            "nothing is kept of what arms have shown: the configuration has no `results`",
+        );
+    };
+    match query.get("experiment") {
+        Some(name) => json_answer(StatusCode::OK, results.told(&name).to_string()),
+        None => problem(StatusCode::BAD_REQUEST, "experiment is the name of an experiment"),
     }
 }
 

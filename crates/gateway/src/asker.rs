@@ -56,7 +56,8 @@ impl Facts for Asker<'_> {
             Field::Plan => self.subject()?.plan.as_deref(),
             Field::Scope(name) => self.subject()?.may(name).then_some(""),
             Field::Header(name) => self.header(name),
-            Field::Tenant | Field::Model | Field::User | Field::Device | Field::Claim(_) => None,
+            Field::Claim(name) => self.subject()?.claim(name),
+            Field::Tenant | Field::Model | Field::User | Field::Device => None,
         }
     }
 
@@ -76,6 +77,8 @@ pub struct Described {
     pub plan: Option<String>,
     /// The scopes of the token.
     pub scopes: Vec<String>,
+    /// Claims for targets, by their names.
+    pub claims: Vec<(String, String)>,
     /// Headers, by their names in lower case.
     pub headers: Vec<(String, String)>,
 }
@@ -94,7 +97,8 @@ impl Facts for Described {
             Field::Plan => self.plan.as_deref(),
             Field::Scope(name) => self.scopes.contains(name).then_some(""),
             Field::Header(name) => self.headers.iter().find(|(one, _)| one == name).map(|(_, value)| value.as_str()),
-            Field::Tenant | Field::Model | Field::User | Field::Device | Field::Claim(_) => None,
+            Field::Claim(name) => self.claims.iter().find(|(one, _)| one == name).map(|(_, value)| value.as_str()),
+            Field::Tenant | Field::Model | Field::User | Field::Device => None,
         }
     }
 

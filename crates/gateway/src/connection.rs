@@ -84,6 +84,7 @@ pub(crate) async fn answer(
     let mut response = match entered {
         Entered::Answered(response) => *response,
         Entered::Token(call) => Box::pin(crate::tokens::give(call)).await,
+        Entered::Outcomes(call) => Box::pin(crate::results::tell(call)).await,
         Entered::Routed(call) => flow::serve(call, home.worker.clone()).await,
         Entered::Opens(opening) => return Ok(Box::pin(stream::open(opening, home, on)).await),
         // Once it has been waited for, it is one of the others.

@@ -310,6 +310,10 @@ impl Drop for Exchange {
         self.gateway.metrics.finish(handles, &outcome);
         if let Some(resolution) = &self.resolution {
             cause::count(&self.gateway.metrics, resolution, outcome.is_error());
+            self.gateway.tables.measures.ended(resolution, &outcome);
+            if let (Some(results), Some(cause)) = (&self.gateway.results, &resolution.cause) {
+                results.request(cause, resolution.under, &outcome);
+            }
         }
         if let (Some(trail), Some(resolution)) = (self.trail.take(), &self.resolution) {
             let entry = trail.entry(now, &self.id, resolution, self.replica.as_deref(), &outcome);

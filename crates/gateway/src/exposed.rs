@@ -13,6 +13,9 @@ pub fn expose(gateway: &Gateway, resolution: &Resolution, asker: &Asker<'_>, id:
     let (Some(cause), Some(by)) = (&resolution.cause, resolution.by) else { return };
     let (Some(arm), Some(key)) = (&cause.arm, asker.key(by)) else { return };
     let subject = subject(by, key);
+    if let Some(results) = &gateway.results {
+        results.person(arm, resolution.under, by, subject);
+    }
     if !gateway.exposures.is_due(subject, arm.number) {
         return;
     }

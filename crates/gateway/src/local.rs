@@ -57,6 +57,7 @@ impl Local {
             company: None,
             on_disk: None,
             submissions: None,
+            results: None,
             data_entrance: Entrance::default(),
             workers,
             control: tasks,

@@ -12,12 +12,14 @@ use crate::limits::AddressAttempts;
 use crate::probes::StoreProbe;
 use crate::receipts::{Disk, Receipts};
 use crate::residency::{Company, Driver};
+use crate::results::Results;
 use crate::server::Gateway;
 use crate::stage::blame::Blame;
 use crate::standing::Standing;
 use crate::stream::Streams;
 use crate::submissions::Submissions;
 use crate::table::{StartError, Tables};
+use crate::tokens::Given;
 
 /// See the module.
 pub(crate) struct Parts {
@@ -34,6 +36,8 @@ pub(crate) struct Parts {
     pub(crate) on_disk: Option<Arc<Disk>>,
     /// Route tokens and the ledger, where they are asked for.
     pub(crate) submissions: Option<Arc<Submissions>>,
+    /// What arms have shown, where that is kept.
+    pub(crate) results: Option<Arc<Results>>,
     /// TLS on the data port, if there is any.
     pub(crate) data_entrance: Entrance,
     /// One for each worker.
@@ -59,6 +63,7 @@ impl Parts {
             company,
             on_disk,
             submissions,
+            results,
             data_entrance,
             workers,
             control,
@@ -74,6 +79,7 @@ impl Parts {
         let (drain_handle, drain) = DrainHandle::new();
         let (blame, attempts) = (Blame::default(), AddressAttempts::default());
         let streams = Streams::new(metrics.registry());
+        let tokens_given = Given::new(metrics.registry());
         let gateway = Gateway {
             tables,
             driver,
@@ -88,7 +94,9 @@ impl Parts {
             store,
             attempts,
             submissions,
+            results,
             streams,
+            tokens_given,
             data_entrance,
         };
         Ok((Arc::new(gateway), drain_handle))

@@ -25,11 +25,13 @@ use crate::parts::Parts;
 use crate::probes::StoreProbe;
 use crate::receipts::{Disk, Receipts};
 use crate::residency::{Company, Driver};
+use crate::results::Results;
 use crate::stage::blame::Blame;
 use crate::standing::Standing;
 use crate::stream::Streams;
 use crate::submissions::Submissions;
 use crate::table::{StartError, Tables};
+use crate::tokens::Given;
 use crate::worker::WorkerHandle;
 
 /// Everything that a request can reach.
@@ -62,6 +64,10 @@ pub struct Gateway {
     pub data_entrance: Entrance,
     /// Route tokens and the ledger of submissions, where there are any.
     pub submissions: Option<Arc<Submissions>>,
+    /// What arms have shown, where that is kept.
+    pub results: Option<Arc<Results>>,
+    /// What came of requests for tokens.
+    pub tokens_given: Given,
     /// WebSockets.
     pub streams: Streams,
 }
@@ -168,6 +174,10 @@ pub async fn serve(
     if let Some(submissions) = &submissions {
         submissions.run(&control);
     }
+    let results = config.results.as_ref().map(|results| Results::open(results, &config.state, metrics.registry()));
+    if let Some(results) = &results {
+        control.spawn(results.clone().run());
+    }
     let parts = Parts {
         frame,
         metrics,
@@ -179,6 +189,7 @@ pub async fn serve(
         company,
         on_disk,
         submissions,
+        results: results.clone(),
         data_entrance,
         workers: tasks,
         control: control.clone(),
@@ -214,7 +225,11 @@ pub async fn serve(
     for (stream, peer) in data.close() {
         take_in(&gateway, &admission, &workers, stream, peer);
     }
-    Ok(drain_workers(&workers, drain_time).await)
+    let stopped = drain_workers(&workers, drain_time).await;
+    if let Some(results) = results {
+        results.save().await;
+    }
+    Ok(stopped)
 }
 
 /// How long new connections are accepted after a drain has begun.

@@ -54,6 +54,8 @@ pub struct Settings {
     pub stamps: Stamps,
     /// Bounds of a head.
     pub head_limits: HeadLimits,
+    /// Whether outcomes are taken.
+    pub outcomes: bool,
     /// WebSockets, if there are any.
     pub stream: Option<Arc<Stream>>,
     /// How fast an address may open connections.
@@ -101,6 +103,7 @@ impl Settings {
                 target: size(limits.uri),
                 fields: limits.headers as usize,
             },
+            outcomes: config.results.is_some(),
             stream: config.stream.clone().map(Arc::new),
             attempts: limits
                 .attempts_per_address

@@ -1,6 +1,7 @@
 //! What may be said on the command line.
 
 mod control;
+mod experiment;
 mod keys;
 mod plan;
 mod sim;
@@ -11,6 +12,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use control::*;
+pub use experiment::*;
 pub use keys::*;
 pub use plan::*;
 pub use sim::*;
@@ -292,6 +294,9 @@ pub struct ExplainArgs {
     /// A scope of the token.
     #[arg(long = "scope", value_name = "SCOPE")]
     pub scopes: Vec<String>,
+    /// A claim of the token that targets may look at, as `name=value`.
+    #[arg(long = "claim", value_name = "NAME=VALUE")]
+    pub claims: Vec<String>,
     /// The version that an administrator's override names.
     #[arg(long = "override", value_name = "VERSION")]
     pub wants: Option<String>,
@@ -333,21 +338,6 @@ pub enum LimitsCommand {
         #[arg(long)]
         tenant: Option<String>,
         /// Which gateway.
-        #[command(flatten)]
-        admin: AdminArgs,
-    },
-}
-
-/// Questions about experiments.
-#[derive(Debug, Subcommand)]
-pub enum ExperimentCommand {
-    /// List them, as they are desired.
-    List(AdminArgs),
-    /// Show one: its arms, and what has been given so far.
-    Show {
-        /// Which.
-        name: String,
-        /// Which gateway or control plane.
         #[command(flatten)]
         admin: AdminArgs,
     },

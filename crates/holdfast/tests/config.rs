@@ -219,6 +219,7 @@ async fn what_needs_a_restart_is_named_and_all_else_is_in_force() {
         ("metrics", "metrics: { tenants: 7 }".to_owned()),
         ("audit", "audit: { enabled: false }".to_owned()),
         ("exposures", "exposures: { enabled: false }".to_owned()),
+        ("results", "results: { keep: 7 }".to_owned()),
         ("receipts", "receipts: { keep: 7 }".to_owned()),
         ("route_token", "route_token: { lifetime: 7m }".to_owned()),
         ("ledger", "ledger: { keep: 7m }".to_owned()),

@@ -13,6 +13,34 @@ use crate::reject::{Reject, Why};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pointer(Vec<String>);
 
+/// A claim that targets may look at: how they call it, and where it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// As the configuration writes it.
+    pub name: Box<str>,
+    /// Where it is.
+    pub at: Pointer,
+}
+
+impl Shown {
+    /// Reads one. None: it is no [`Pointer`].
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Some(Self { name: text.into(), at: Pointer::parse(text)? })
+    }
+
+    /// What a token says there, as a text. None: nothing, or what is no short text, whole number or truth value.
+    fn said(&self, claims: &Map<String, Value>) -> Option<(Box<str>, Box<str>)> {
+        let text: Box<str> = match self.at.find(claims)? {
+            Value::String(text) => text.as_str().into(),
+            Value::Number(number) if !number.is_f64() => number.to_string().into(),
+            Value::Bool(value) => if *value { "true" } else { "false" }.into(),
+            _ => return None,
+        };
+        (text.len() <= NAME).then(|| (self.name.clone(), text))
+    }
+}
+
 impl Pointer {
     /// Reads one. None: it is empty, or its escapes are not those of a pointer.
     #[must_use]
@@ -68,6 +96,8 @@ pub struct Rules {
     pub device: Option<Pointer>,
     /// For what: a text with spaces between (RFC 8693, 4.2), or a list.
     pub scopes: Option<Pointer>,
+    /// What else targets may look at.
+    pub shown: Vec<Shown>,
 }
 
 /// Whom a token names. Proved.
@@ -87,9 +117,17 @@ pub struct Subject {
     pub device: Option<Box<str>>,
     /// The scopes it was given. By themselves they allow and refuse nothing.
     pub scopes: Box<[Box<str>]>,
+    /// Claims that targets may look at, by the names that the configuration gives them.
+    pub shown: Box<[(Box<str>, Box<str>)]>,
 }
 
 impl Subject {
+    /// What its token says of a claim that targets may look at.
+    #[must_use]
+    pub fn claim(&self, name: &str) -> Option<&str> {
+        self.shown.iter().find(|(one, _)| **one == *name).map(|(_, value)| &**value)
+    }
+
     /// The plan whose limits are the user's, if it chooses one.
     #[must_use]
     pub fn chosen(&self) -> Option<&str> {
@@ -146,6 +184,7 @@ impl Rules {
             plan,
             device: name(self.device.as_ref(), claims)?,
             scopes: scopes(self.scopes.as_ref(), claims)?,
+            shown: self.shown.iter().filter_map(|one| one.said(claims)).collect(),
         };
         Ok((subject, until))
     }

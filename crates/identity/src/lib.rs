@@ -23,7 +23,7 @@ pub mod rsa;
 
 pub use alg::Algorithm;
 pub use cache::{Cache, Digest, Proof};
-pub use claims::{Pointer, Rules, Subject, TenantFrom};
+pub use claims::{Pointer, Rules, Shown, Subject, TenantFrom};
 pub use guard::BadTokens;
 pub use jws::Compact;
 pub use keeper::{Asked, Keeper, Policy};

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 use holdfast_identity::claims::{self, SCOPES};
-use holdfast_identity::{Compact, Pointer, Rules, Subject, TenantFrom, Why};
+use holdfast_identity::{Compact, Pointer, Rules, Shown, Subject, TenantFrom, Why};
 use holdfast_types::TenantId;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -27,6 +27,7 @@ fn rules() -> Rules {
         plans: vec!["gold".into()],
         device: Some(pointer("https://id.example/device")),
         scopes: Some(pointer("scope")),
+        shown: ["ring", "/app/beta", "/app/level"].into_iter().filter_map(Shown::parse).collect(),
     }
 }
 
@@ -225,5 +226,19 @@ proptest! {
         claims["exp"] = at(exp);
         claims["nbf"] = at(nbf);
         prop_assert_eq!(judge(&rules(), &claims).is_ok(), exp > -30 && nbf <= 30);
+    }
+}
+
+/// What is no short text, whole number or truth value is not there: a target that asks for it does not hold, and the token is good all the same.
+#[test]
+fn claims_for_targets_are_kept_by_their_names() {
+    let mut claims = with("ring", json!("canary"));
+    claims["app"] = json!({"plan": "gold", "beta": true, "level": 7});
+    let subject = judge(&rules(), &claims).unwrap();
+    let told = ["ring", "/app/beta", "/app/level", "plan", "beta"].map(|name| subject.claim(name).map(str::to_owned));
+    assert_eq!(told, [Some("canary".into()), Some("true".into()), Some("7".into()), None, None]);
+    for other in [json!(null), json!([1]), json!({}), json!(1.5), json!("x".repeat(257))] {
+        let subject = judge(&rules(), &with("ring", other.clone())).unwrap();
+        assert_eq!(subject.claim("ring"), None, "{other}");
     }
 }

@@ -115,6 +115,7 @@ fn a_key_that_goes_takes_what_it_proved_with_it() {
             plan: None,
             chooses: false,
             device: None,
+            shown: Box::default(),
             scopes: Box::default(),
         })
     };
@@ -149,6 +150,7 @@ fn the_cache_is_bounded_and_keeps_what_is_used() {
         plan: None,
         chooses: false,
         device: None,
+        shown: Box::default(),
         scopes: Box::default(),
     });
     let mut cache = Cache::new(256);

@@ -73,6 +73,25 @@ pub struct Shadowing {
     pub share: u16,
 }
 
+/// A step of a canary whose two versions are measured.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Measuring {
+    /// Of which roll-out.
+    pub rollout: RolloutId,
+    /// Which of its pins.
+    pub pin: usize,
+    /// Which step of it is in force: each is measured by itself.
+    pub step: usize,
+    /// Whose requests.
+    pub tenant: TenantId,
+    /// Of which model.
+    pub model: ModelName,
+    /// The version that the pin is at.
+    pub old: Version,
+    /// The version that has a share.
+    pub new: Version,
+}
+
 /// A pin on its way, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pending {
@@ -95,6 +114,8 @@ pub struct Orders {
     pub prepare: Arc<[Prepare]>,
     /// Traffic to copy.
     pub shadow: Arc<[Shadowing]>,
+    /// Canaries to measure.
+    pub measure: Arc<[Measuring]>,
     /// The versions that the status should tell of.
     pub observe: Arc<[Artifact]>,
     /// The live gateways in order of their names: the loads of a replica are started by one of them. Empty: this gateway is alone.
@@ -177,6 +198,47 @@ pub struct Shadowed {
     pub differed: u64,
 }
 
+/// Answers of one version, as a gateway measured them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Inferences that have ended, but for those that their client gave up.
+    pub requests: u64,
+    /// Those that failed on the side of the gateway or the model: 5xx.
+    pub errors: u64,
+    /// How long those took that did not fail, in slots of `holdfast_assign::window::Sketch` over microseconds.
+    pub latency: BTreeMap<u16, u64>,
+    /// The sum of their times, in microseconds.
+    pub micros: u64,
+}
+
+impl Figures {
+    /// Takes what another gateway has measured.
+    pub fn join(&mut self, other: &Self) {
+        self.requests = self.requests.saturating_add(other.requests);
+        self.errors = self.errors.saturating_add(other.errors);
+        self.micros = self.micros.saturating_add(other.micros);
+        for (slot, count) in &other.latency {
+            let kept = self.latency.entry(*slot).or_default();
+            *kept = kept.saturating_add(*count);
+        }
+    }
+}
+
+/// What a gateway has measured of a step of a canary since it was told to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Measured {
+    /// Of which roll-out.
+    pub rollout: RolloutId,
+    /// Which of its pins.
+    pub pin: usize,
+    /// Which step.
+    pub step: usize,
+    /// The version that has a share.
+    pub canary: Figures,
+    /// The version that the pin is at.
+    pub baseline: Figures,
+}
+
 /// What a gateway says of itself.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Status {
@@ -196,6 +258,8 @@ pub struct Status {
     pub replicas: Vec<ReplicaStatus>,
     /// Copied traffic.
     pub shadowed: Vec<Shadowed>,
+    /// Canaries.
+    pub measured: Vec<Measured>,
     /// Names under which replicas may still hold versions that no table names any more: pool, name upstream, and what it was.
     pub retired: BTreeMap<(PoolName, String), (ModelName, Version)>,
     /// It has stopped in order: it answers nobody any more, and says no more.
@@ -215,6 +279,7 @@ impl Status {
             unprepared: Vec::new(),
             replicas: Vec::new(),
             shadowed: Vec::new(),
+            measured: Vec::new(),
             retired: BTreeMap::new(),
             left: false,
         }

@@ -4,14 +4,12 @@
 //! the queue full or cannot be written is lost and counted. The set has two generations of a bounded size, so what comes again within one is told once; after
 //! a restart it is told again, so whoever counts takes the first of each `experiment`, `bucket_version` and `subject`.
 
-use std::collections::HashSet;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use parking_lot::Mutex;
 use serde_json::json;
 
 use holdfast_types::{ModelName, Mono, Revision, TenantId, Version};
@@ -20,14 +18,13 @@ use crate::clock::Wall;
 use crate::family::{Family, Label};
 use crate::lines::{Lines, LinesOptions};
 use crate::metric::Counter;
+use crate::once::Once;
 use crate::registry::Registry;
 use crate::spool::{Drain, Flushed, Spool, SpoolOptions};
 use crate::text::utc;
 
 /// How long an event waits for company.
 const LINGER: Duration = Duration::from_millis(200);
-/// So many parts of what is remembered, each with a lock of its own.
-const PARTS: usize = 16;
 
 /// An arm that somebody was given.
 #[derive(Clone, Debug)]
@@ -131,16 +128,7 @@ pub struct ExposureLog(Option<Arc<On>>);
 #[derive(Debug)]
 struct On {
     spool: Spool<Exposure>,
-    told: [Mutex<Told>; PARTS],
-    /// Of one generation of one part.
-    most: usize,
-}
-
-/// What was told lately: `new` is filled, `old` was filled before it.
-#[derive(Debug, Default)]
-struct Told {
-    new: HashSet<u64>,
-    old: HashSet<u64>,
+    told: Once,
 }
 
 impl ExposureLog {
@@ -151,7 +139,7 @@ impl ExposureLog {
     pub fn start(options: ExposureOptions, losses: ExposureLosses) -> io::Result<Self> {
         let spool_options =
             SpoolOptions { name: "exposures", parts: options.workers, most: options.queue.max(1), linger: LINGER };
-        let most = (options.remember / (2 * PARTS)).max(1);
+        let told = Once::new(options.remember);
         let lines = LinesOptions {
             folder: options.folder,
             max_file_size: options.max_file_size,
@@ -160,7 +148,7 @@ impl ExposureLog {
         };
         let writer = Writer { lines: Lines::new(lines), losses: losses.clone(), failing: false, batch: Vec::new() };
         let spool = Spool::start(spool_options, losses.queue_full, writer)?;
-        Ok(Self(Some(Arc::new(On { spool, told: Default::default(), most }))))
+        Ok(Self(Some(Arc::new(On { spool, told }))))
     }
 
     /// One that keeps none.
@@ -172,19 +160,7 @@ impl ExposureLog {
     /// Whether this arm of this person has to be told. It counts as told from now on. `arm` is a hash of experiment, bucket version and arm.
     #[must_use]
     pub fn is_due(&self, subject: u64, arm: u64) -> bool {
-        let Some(on) = &self.0 else { return false };
-        let both = subject ^ arm.rotate_left(32);
-        let Some(part) = on.told.get((both >> 60) as usize % PARTS) else { return false };
-        let mut told = part.lock();
-        if told.new.contains(&both) {
-            return false;
-        }
-        if told.new.len() >= on.most {
-            told.old = std::mem::take(&mut told.new);
-        }
-        let is_new = !told.old.contains(&both);
-        told.new.insert(both);
-        is_new
+        self.0.as_ref().is_some_and(|on| on.told.is_first(subject ^ arm.rotate_left(32)))
     }
 
     /// Queues an event. Never blocks.
@@ -310,11 +286,7 @@ mod tests {
             assert!(!log.is_due(spread(1_000_000), 0), "it has been asked for all the time");
         }
         let on = log.0.as_ref().unwrap();
-        let sizes = on.told.iter().map(|part| {
-            let part = part.lock();
-            part.new.len() + part.old.len()
-        });
-        let kept: usize = sizes.sum();
+        let kept = on.told.kept();
         assert!(kept <= 3_200, "{kept}");
         assert!(log.is_due(spread(0), 0), "what was long ago is told again");
     }

@@ -13,6 +13,7 @@
 
 pub mod auth;
 mod error;
+mod figures;
 pub mod follower;
 pub mod held;
 mod incoming;

@@ -9,6 +9,7 @@ use holdfast_decide::rollout::{Artifact, Proposal, Report, RolloutId};
 use holdfast_plane as plane;
 use holdfast_types::{GatewayName, ModelName, PoolName, ReplicaName, Revision, TenantId, Version};
 
+use crate::figures;
 use crate::proto::{self, ReportKind};
 
 pub(crate) fn artifact_out(artifact: &Artifact) -> proto::Artifact {
@@ -61,6 +62,7 @@ pub fn orders_out(orders: &plane::Orders) -> proto::Orders {
         wants: orders.wants.iter().map(want).collect(),
         prepare: orders.prepare.iter().map(prepare_out).collect(),
         shadow: orders.shadow.iter().map(shadow).collect(),
+        measure: orders.measure.iter().map(figures::measuring_out).collect(),
         observe: orders.observe.iter().map(artifact_out).collect(),
         live: orders.live.iter().map(ToString::to_string).collect(),
         pending: orders.pending.iter().map(pending).collect(),
@@ -109,6 +111,7 @@ pub fn orders_in(sent: &proto::Orders) -> plane::Orders {
         wants: sent.wants.iter().filter_map(want).collect(),
         prepare: sent.prepare.iter().filter_map(prepare_in).collect(),
         shadow: sent.shadow.iter().filter_map(shadow).collect(),
+        measure: sent.measure.iter().filter_map(figures::measuring_in).collect(),
         observe: sent.observe.iter().filter_map(artifact_in).collect(),
         live: sent.live.iter().filter_map(|name| GatewayName::parse(name).ok()).collect(),
         pending: sent.pending.iter().filter_map(pending).collect(),
@@ -157,6 +160,7 @@ pub fn status_out(status: &plane::Status) -> proto::Status {
         unprepared: unprepared.collect(),
         replicas: status.replicas.iter().map(replica_out).collect(),
         shadowed: status.shadowed.iter().map(shadowed).collect(),
+        measured: status.measured.iter().map(figures::measured_out).collect(),
         retired: retired.collect(),
     }
 }
@@ -204,6 +208,7 @@ pub fn status_in(gateway: GatewayName, sent: &proto::Status) -> plane::Status {
         unprepared: sent.unprepared.iter().filter_map(unprepared).collect(),
         replicas: sent.replicas.iter().filter_map(replica_in).collect(),
         shadowed: sent.shadowed.iter().filter_map(shadowed).collect(),
+        measured: sent.measured.iter().filter_map(figures::measured_in).collect(),
         retired: sent.retired.iter().filter_map(retired_in).collect::<BTreeMap<_, _>>(),
         left: false,
     }

@@ -52,6 +52,7 @@ fn orders() -> Orders {
             version: id(Version::parse, "2"),
             share: 50,
         }]),
+        measure: Arc::new([]),
         observe: Arc::new([artifact("1"), artifact("2")]),
         live: Arc::new([name("g1"), name("g2")]),
         pending: Arc::new([Pending { tenant, model, to: id(Version::parse, "2"), words: None }]),

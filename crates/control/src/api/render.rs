@@ -165,6 +165,7 @@ fn waiting(waiting: &Waiting) -> Json {
         Waiting::Table => json!({ "for": "table" }),
         Waiting::Gateway(name) => json!({ "for": "gateway", "gateway": name.as_str() }),
         Waiting::AnyGateway => json!({ "for": "any_gateway" }),
+        Waiting::Condition(words) => json!({ "for": "condition", "words": words }),
         Waiting::Time(time) => json!({ "for": "time", "ms": millis(*time) }),
         Waiting::Collection { artifact: a } => json!({
             "for": "collection", "pool": a.pool.as_str(), "model": a.model.as_str(), "version": a.version.as_str(),

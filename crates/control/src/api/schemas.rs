@@ -211,6 +211,8 @@ fn options() -> Json {
         &[
             ("atomic", json!({ "type": "boolean" })),
             ("canary", list(step)),
+            ("while", json!({ "type": "string", "maxLength": 1024 })),
+            ("samples", positive()),
             ("shadow", or_null(shadow)),
             ("loads", positive()),
             ("load_ms", positive()),

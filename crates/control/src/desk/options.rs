@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use holdfast_config::ResourceKind;
-use holdfast_decide::rollout::{CanaryStep, Options, Shadow};
+use holdfast_decide::rollout::{CanaryStep, Guard, Options, Shadow};
 use holdfast_store::{Json as Text, MAX_PAGE, MAX_RECORD_WRITES, RecordWrite};
 
 use super::ask::Ask;
@@ -14,6 +14,7 @@ use super::prepare::Prepared;
 use super::retry::{self, Again};
 use super::truth::Truth;
 use super::{Desk, DeskError};
+use crate::guard::Condition;
 
 /// The kind of the records, whose ids are `TENANT/MODEL`. One is in use while its `to` is the desired version of the pin.
 pub const PIN_OPTIONS: &str = "pin_options";
@@ -42,6 +43,12 @@ pub struct RolloutOptions {
     /// Shares before the whole.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub canary: Vec<CanaryOption>,
+    /// What has to hold of a share before the next one: a condition in CEL over what gateways measure.
+    #[serde(rename = "while", skip_serializing_if = "Option::is_none")]
+    pub while_holds: Option<String>,
+    /// Answers of each version that it asks about, before it is judged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub samples: Option<u64>,
     /// The most loads asked for at one time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loads: Option<usize>,
@@ -119,6 +126,10 @@ impl RolloutOptions {
                 .iter()
                 .map(|c| CanaryStep { percent: c.percent, wait: Duration::from_millis(c.wait_ms) })
                 .collect(),
+            guard: self
+                .while_holds
+                .as_ref()
+                .map(|condition| Guard { condition: condition.clone(), samples: self.samples.unwrap_or(SAMPLES) }),
             loads: self.loads.unwrap_or(base.loads),
             load: ms(self.load_ms, base.load),
             tries: self.tries.unwrap_or(base.tries),
@@ -131,6 +142,9 @@ impl RolloutOptions {
         }
     }
 }
+
+/// Answers of each version before a condition is judged, if nothing else is said.
+const SAMPLES: u64 = 100;
 
 /// New pins that are named in the warnings of a change.
 const NAMED: usize = 20;
@@ -174,6 +188,10 @@ impl Desk {
         }
         if let Some(Err(error)) = ask.options.as_ref().map(|options| options.options().check()) {
             return Err(DeskError::invalid("options", error.to_string()));
+        }
+        let guard = ask.options.as_ref().and_then(|options| options.options().guard);
+        if let Some(Err(why)) = guard.map(|guard| Condition::read(&guard.condition, guard.samples)) {
+            return Err(DeskError::invalid("options.while", why));
         }
         let touched: BTreeSet<&str> = prepared
             .changes

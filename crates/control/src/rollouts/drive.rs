@@ -244,5 +244,6 @@ impl Driver {
         if !events.is_empty() {
             self.feed(id, events);
         }
+        self.abort_broken(id);
     }
 }

@@ -8,7 +8,7 @@ mod pins;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use holdfast_decide::rollout::{CanaryStep, Options, Saved, SavedFlip, SavedPin, Shadow, Stage};
+use holdfast_decide::rollout::{CanaryStep, Guard, Options, Saved, SavedFlip, SavedPin, Shadow, Stage};
 use holdfast_store::Json;
 use serde::{Deserialize, Serialize};
 
@@ -104,6 +104,9 @@ struct OptionsForm {
     /// Percent, and the wait in nanoseconds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     canary: Vec<(u8, u64)>,
+    /// The condition of the canary, and how many answers it needs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    guard: Option<(String, u64)>,
     loads: u64,
     load_ns: u64,
     tries: u32,
@@ -293,6 +296,7 @@ impl OptionsForm {
             atomic: options.atomic,
             shadow,
             canary: options.canary.iter().map(|s| (s.percent, ns(s.wait))).collect(),
+            guard: options.guard.as_ref().map(|guard| (guard.condition.clone(), guard.samples)),
             loads: options.loads as u64,
             load_ns: ns(options.load),
             tries: options.tries,
@@ -318,6 +322,7 @@ impl OptionsForm {
             atomic: self.atomic,
             shadow,
             canary: self.canary.into_iter().map(step).collect(),
+            guard: self.guard.map(|(condition, samples)| Guard { condition, samples }),
             loads: usize::try_from(self.loads).unwrap_or(usize::MAX),
             load: span(self.load_ns),
             tries: self.tries,

@@ -31,6 +31,7 @@ mod causes;
 mod drive;
 pub mod forms;
 mod gone;
+mod guarded;
 mod jobs;
 mod moved;
 mod needed;

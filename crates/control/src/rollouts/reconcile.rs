@@ -92,7 +92,7 @@ impl Driver {
     }
 
     /// Nobody waits for the answer: the policy looks again at how things are.
-    fn order(&mut self, id: u64, command: Command, by: By) {
+    pub(super) fn order(&mut self, id: u64, command: Command, by: By) {
         self.next_ask += 1;
         let Some(running) = self.running.get_mut(&id) else { return };
         let event = running.order(self.next_ask, Order { command, by, withdrawn: false });
@@ -208,6 +208,7 @@ impl Driver {
             wants: self.wants().into(),
             prepare: running().filter_map(|r| r.prepare.clone()).collect(),
             shadow: running().flat_map(Running::shadowing).collect(),
+            measure: running().flat_map(Running::measuring).collect(),
             observe: observe.into_iter().cloned().collect(),
             live: reports::live(&self.fleet).into_iter().collect(),
             pending: self.truth.pending.iter().take(MAX_PENDING).map(told).collect(),

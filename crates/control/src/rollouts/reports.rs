@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use holdfast_decide::rollout::{Artifact, GatewayView, Report, RolloutId};
-use holdfast_plane::Observed;
+use holdfast_plane::{Figures, Observed};
 use holdfast_types::{GatewayName, PoolName, ReplicaName};
 
 use super::running::Pair;
@@ -129,6 +129,17 @@ pub(super) fn shadowed(fleet: &Fleet, rollout: RolloutId) -> HashMap<usize, (u64
     for said in fleet.gateways.iter().flat_map(|g| &g.status.shadowed).filter(|s| s.rollout == rollout) {
         let sum: &mut (u64, u64) = sums.entry(said.pin).or_default();
         *sum = (sum.0.saturating_add(said.compared), sum.1.saturating_add(said.differed));
+    }
+    sums
+}
+
+/// What was measured of the steps of a roll-out's canary over all gateways, by pin and step: the canary's, and the baseline's.
+pub(super) fn measured(fleet: &Fleet, rollout: RolloutId) -> HashMap<(usize, usize), [Figures; 2]> {
+    let mut sums: HashMap<(usize, usize), [Figures; 2]> = HashMap::new();
+    for said in fleet.gateways.iter().flat_map(|g| &g.status.measured).filter(|m| m.rollout == rollout) {
+        let [canary, baseline] = sums.entry((said.pin, said.step)).or_default();
+        canary.join(&said.canary);
+        baseline.join(&said.baseline);
     }
     sums
 }

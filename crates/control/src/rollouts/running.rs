@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 
 use super::board::{CommandError, Order};
 use super::forms::{By, Meta};
+use super::guarded::Guarded;
 use super::records::{Stored, Versions};
 use super::reports::{Reports, shadowed, views};
 use super::sessions::Fleet;
@@ -76,6 +77,7 @@ pub(super) struct Running {
     told_gateways: Option<(u64, Vec<GatewayView>)>,
     told_shadow: HashMap<usize, (u64, u64)>,
     told_unprepared: BTreeSet<(String, Proposal)>,
+    pub(super) guarded: Guarded,
     pub(super) told_claims: Option<Claims>,
     /// Loads that have failed, as far as they were told.
     pub(super) tries: Tries,
@@ -157,6 +159,7 @@ impl Running {
             told_gateways: None,
             told_shadow: HashMap::new(),
             told_unprepared: BTreeSet::new(),
+            guarded: Guarded::default(),
             told_claims: None,
             tries: Tries::default(),
             echo: BTreeMap::new(),
@@ -241,6 +244,7 @@ impl Running {
         self.observing = true;
         (self.told, self.told_gateways, self.told_claims) = (HashMap::new(), None, None);
         self.told_unprepared.clear();
+        self.guarded = Guarded::default();
     }
 
     /// What has changed since it was told last.
@@ -260,6 +264,7 @@ impl Running {
                 events.push(Event::Shadowed { pin, compared, differed });
             }
         }
+        events.extend(self.judged(fleet));
         let own = self.id();
         for seen in fleet.gateways.iter().filter(|g| g.leased) {
             for (_, proposal, words) in seen.status.unprepared.iter().filter(|(id, ..)| *id == own) {

@@ -131,7 +131,17 @@ impl Rollout {
         let lane = &self.record.lanes[pin];
         let done = lane.canary.checked_sub(1).and_then(|ix| self.record.options.canary.get(ix));
         let waited = self.late(lane.since, done.map_or(Duration::ZERO, |s| s.wait));
-        waited && self.seen.in_force(lane.flipped) && self.enter(pin, Stage::Ready)
+        let passes = lane.back || self.held_by(pin, lane).is_none();
+        waited && passes && self.seen.in_force(lane.flipped) && self.enter(pin, Stage::Ready)
+    }
+
+    /// Why a canary's next step may not come, however long it has waited. No word of its condition is no good news.
+    pub(super) fn held_by(&self, pin: usize, lane: &Lane) -> Option<String> {
+        self.record.options.guard.as_ref()?;
+        match self.seen.judged.get(&pin) {
+            Some((step, hold)) if *step == lane.canary => hold.clone(),
+            _ => Some("its condition was not judged yet".to_owned()),
+        }
     }
 
     fn drain(&mut self, pin: usize) -> bool {

@@ -48,6 +48,8 @@ pub enum Event {
     PrepareFailed { gateway: GatewayName, proposal: Proposal, words: String },
     /// Totals since the copying began, over all gateways; answers that could not be compared count in neither.
     Shadowed { pin: usize, compared: u64, differed: u64 },
+    /// What a canary's condition says of a step, the `step`th one that is in force; `hold`: why the next one may not come yet. Of another step it says nothing.
+    Judged { pin: usize, step: usize, hold: Option<String> },
     /// What the rest of the world needs. Replaces what was known of it.
     Claims(Claims),
     /// The artifact is gone.

@@ -50,8 +50,8 @@ pub use event::{
     ActivateRefusal, Claims, Command, Event, GatewayView, MAX_WORDS, PinView, Proposal, Report, TableView,
 };
 pub use plan::{
-    Artifact, CanaryStep, MAX_CANARY, MAX_CANDIDATES, MAX_PINS, Options, PinPlan, Plan, PlanError, RolloutId, Shadow,
-    SidePlan,
+    Artifact, CanaryStep, Guard, MAX_CANARY, MAX_CANDIDATES, MAX_PINS, Options, PinPlan, Plan, PlanError, RolloutId,
+    Shadow, SidePlan,
 };
 pub use progress::{Phase, PinProgress, Progress, Waiting};
 pub use saved::{FORMAT, ResumeError, Saved, SavedFlip, SavedPin, SavedSide};

@@ -32,6 +32,11 @@ impl Rollout {
                     *seen = (seen.0.max(compared), seen.1.max(differed));
                 }
             }
+            Event::Judged { pin, step, hold } => {
+                if pin < self.record.lanes.len() {
+                    self.seen.judged.insert(pin, (step, hold.map(cut)));
+                }
+            }
             Event::Claims(claims) => self.seen.claims = Some(claims),
             Event::Collected { artifact } => self.collected(&artifact),
             Event::CollectFailed { artifact, words } => {

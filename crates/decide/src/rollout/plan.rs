@@ -74,6 +74,15 @@ pub struct CanaryStep {
     pub wait: Duration,
 }
 
+/// What has to hold of a canary. The condition is opaque here: somebody else judges it, and tells ([`Event::Judged`](super::Event::Judged)).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Guard {
+    /// The condition.
+    pub condition: String,
+    /// Answers of each version of which nothing is said before.
+    pub samples: u64,
+}
+
 /// Live traffic copied to the new version, answers compared and thrown away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Shadow {
@@ -98,6 +107,8 @@ pub struct Options {
     pub shadow: Option<Shadow>,
     /// Shares before the whole. Empty: the whole at once.
     pub canary: Vec<CanaryStep>,
+    /// What has to hold of a step before the next one. None: time alone.
+    pub guard: Option<Guard>,
     /// The most loads asked for at one time, one on each replica. Default 8.
     pub loads: usize,
     /// A load that is not answered by then has failed. Default 6 min.
@@ -124,6 +135,7 @@ impl Default for Options {
             atomic: false,
             shadow: None,
             canary: Vec::new(),
+            guard: None,
             loads: 8,
             load: Duration::from_mins(6),
             tries: 3,
@@ -148,6 +160,8 @@ pub enum PlanError {
     Same(TenantId, ModelName, Version),
     /// A side without replicas, with more than [`MAX_CANDIDATES`], with one of them twice, or with a subset of none.
     Candidates(TenantId, ModelName, Version),
+    /// A condition without a canary.
+    Guard,
     /// The canary's percents are not in 1 to 99, do not grow, or are more than [`MAX_CANARY`].
     Canary,
     /// The shadow's share is not in 1 to 1000, its threshold is over 1000, it compares nothing, or its times contradict each other.
@@ -165,6 +179,7 @@ impl fmt::Display for PlanError {
             Self::Candidates(t, m, v) => {
                 write!(f, "version {v} of {m} for {t} needs 1 to {MAX_CANDIDATES} different replicas")
             }
+            Self::Guard => f.write_str("a condition needs the steps of a canary, during which it is judged"),
             Self::Canary => write!(f, "canary percents are 1 to 99, growing, at most {MAX_CANARY} of them"),
             Self::Shadow => {
                 f.write_str("a shadow has a share and a threshold of a thousand, comparisons, and times in order")
@@ -228,6 +243,9 @@ impl Options {
         let grows = percents().zip(percents().skip(1)).all(|(a, b)| a < b);
         if !grows || percents().any(|p| !(1..=99).contains(&p)) || self.canary.len() > MAX_CANARY {
             return Err(PlanError::Canary);
+        }
+        if self.guard.is_some() && self.canary.is_empty() {
+            return Err(PlanError::Guard);
         }
         if self.shadow.is_some_and(|s| !s.makes_sense()) {
             return Err(PlanError::Shadow);

@@ -63,6 +63,8 @@ pub enum Waiting {
     Gateway(GatewayName),
     /// No gateway is live, or none is known yet.
     AnyGateway,
+    /// The condition of the canary: in words, why the next step may not come.
+    Condition(String),
     /// Time: so much of it.
     Time(Duration),
     /// Others need the artifact, or it is being removed.
@@ -224,6 +226,7 @@ impl Rollout {
                 let step = lane.canary.checked_sub(1).and_then(|ix| options.canary.get(ix));
                 let mut all = self.gateways_behind(|g| g.in_force >= lane.flipped);
                 all.extend(step.and_then(|s| time(s.wait)));
+                all.extend(self.held_by(ix, lane).filter(|_| !lane.back).map(Waiting::Condition));
                 all
             }
             Stage::Draining => self.gateways_behind(|g| g.in_force >= lane.flipped && g.oldest >= lane.flipped),

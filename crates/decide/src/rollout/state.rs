@@ -255,6 +255,8 @@ pub(super) struct Seen {
     pub(super) replicas: BTreeMap<(ReplicaName, Artifact), Holding>,
     pub(super) claims: Option<Claims>,
     pub(super) shadow: BTreeMap<usize, (u64, u64)>,
+    /// What was judged of a pin's step last: which step, and why the next one may not come yet. Not saved: who goes on judges anew.
+    pub(super) judged: BTreeMap<usize, (usize, Option<String>)>,
     pub(super) asked: BTreeMap<Ask, Duration>,
     pub(super) next_read: u64,
     /// The first read of the table that counts.

@@ -244,6 +244,35 @@ fn canary_steps_wait_for_their_time_and_for_every_gateway() {
     assert_eq!(desk.pins[0].version, Some(v("2")));
 }
 
+/// No word of its condition, a word of another step, and a word that it cannot be said are no good news, however long a step has lasted.
+#[test]
+fn a_canary_with_a_condition_goes_on_only_when_that_was_judged_of_its_own_step() {
+    let canary = vec![CanaryStep { percent: 5, wait: secs(60) }, CanaryStep { percent: 50, wait: secs(10) }];
+    let guard = Some(Guard { condition: "canary.errors == 0".to_owned(), samples: 100 });
+    let mut desk = Desk::flipped(one_pin(Options { canary, guard: guard.clone(), ..Options::default() }));
+    let judged = |step, hold: Option<&str>| Event::Judged { pin: 0, step, hold: hold.map(str::to_owned) };
+    let waits_for = |desk: &Desk| desk.machine.progress().pins[0].waiting_for.clone();
+    desk.follow();
+    desk.wait(secs(3_600));
+    assert_eq!(desk.stage(), Stage::Canary);
+    assert!(matches!(&waits_for(&desk)[..], [Waiting::Condition(words)] if words.contains("not judged yet")));
+    for event in [judged(2, None), judged(0, None), judged(1, Some("7 of 100 answers"))] {
+        desk.event(event);
+        assert_eq!(desk.stage(), Stage::Canary);
+    }
+    assert_eq!(waits_for(&desk), [Waiting::Condition("7 of 100 answers".to_owned())]);
+    desk.event(judged(1, None));
+    assert_eq!(desk.stage(), Stage::Flipping);
+    desk.flip();
+    desk.follow();
+    desk.wait(secs(10));
+    assert_eq!(desk.stage(), Stage::Canary, "what was said of the first step says nothing of the second");
+    desk.event(judged(2, None));
+    desk.flip();
+    assert_eq!(desk.pins[0].version, Some(v("2")));
+    assert_eq!(one_pin(Options { guard, ..Options::default() }).check(), Err(PlanError::Guard));
+}
+
 #[test]
 fn a_silent_gateway_blocks_the_flip_until_the_time_or_its_lease_is_over() {
     for lease_ends in [false, true] {

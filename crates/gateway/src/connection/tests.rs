@@ -90,8 +90,10 @@ impl World {
         let tables = Tables::start(&view, Frame::new(taken.rest), driver.clone(), metrics.clone()).unwrap();
         let (_, drain) = DrainHandle::new();
         let streams = crate::stream::Streams::new(metrics.registry());
+        let tokens_given = crate::tokens::Given::new(metrics.registry());
         let gateway = Arc::new(Gateway {
             streams,
+            tokens_given,
             tables,
             driver,
             metrics,
@@ -105,6 +107,7 @@ impl World {
             store: None,
             attempts: crate::limits::AddressAttempts::default(),
             submissions: None,
+            results: None,
             data_entrance: holdfast_net::tls::Entrance::default(),
         });
         Self {

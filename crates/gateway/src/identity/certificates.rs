@@ -96,6 +96,7 @@ fn subject(tenant: TenantId, user: String) -> Subject {
         plan: None,
         chooses: false,
         device: None,
+        shown: Box::default(),
         scopes: Box::default(),
     }
 }

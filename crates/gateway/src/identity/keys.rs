@@ -45,6 +45,7 @@ impl ApiKeys {
                     // Whoever makes keys decides about limits, too.
                     chooses: true,
                     device: None,
+                    shown: Box::default(),
                     scopes: key.scopes.clone(),
                 };
                 let hash = Hash::from_bytes(key.hash);

@@ -154,5 +154,6 @@ fn rules(config: &OwnTokens, kind: Kind) -> Option<Rules> {
         plans: Vec::new(),
         device: None,
         scopes: claim("scope"),
+        shown: Vec::new(),
     })
 }

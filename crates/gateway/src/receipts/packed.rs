@@ -312,6 +312,7 @@ mod tests {
                     plan: None,
                     chooses: false,
                     device: None,
+                    shown: Box::default(),
                     scopes: Box::default(),
                 }));
                 r.journal.admitted(true, None);

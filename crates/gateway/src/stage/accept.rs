@@ -20,6 +20,9 @@ const TOKEN_PATH: &str = "/oauth/token";
 /// Where the keys are published that they are checked with.
 const KEY_SET_PATH: &str = "/.well-known/jwks.json";
 
+/// Where clients tell what came of their requests.
+const OUTCOMES_PATH: &str = "/v1/outcomes";
+
 /// A call about one model.
 pub struct ModelCall<'p> {
     /// The model as the client names it.
@@ -44,6 +47,8 @@ pub enum Asked<'p> {
     Token,
     /// The keys that tokens are checked with.
     KeySet,
+    /// To tell outcomes.
+    Outcomes,
     /// A WebSocket.
     Stream,
 }
@@ -99,6 +104,9 @@ pub fn accept<'p>(parts: &'p Parts, has_body: bool, settings: &Settings) -> Resu
                 return if parts.method == Method::POST { Ok(Asked::Token) } else { Err(method_not_allowed()) };
             }
             Target::Unknown if settings.has_tokens() && path == KEY_SET_PATH => Asked::KeySet,
+            Target::Unknown if settings.outcomes && path == OUTCOMES_PATH => {
+                return if parts.method == Method::POST { Ok(Asked::Outcomes) } else { Err(method_not_allowed()) };
+            }
             Target::Unknown if stream::is_at(settings.stream.as_deref(), path) => Asked::Stream,
             Target::Unknown => {
                 return Err(Failure::new(FailureKind::BadRequest, "there is nothing at this path").with_status(404));

@@ -24,6 +24,7 @@ use crate::exposed;
 use crate::headers;
 use crate::identity::{Issuer, Refused};
 use crate::probes;
+use crate::results::OutcomeCall;
 use crate::server::Gateway;
 use crate::settings::Settings;
 use crate::stream::Opening;
@@ -40,6 +41,8 @@ pub enum Entered {
     Routed(Box<Call>),
     /// It asks for a token.
     Token(Box<TokenCall>),
+    /// It tells outcomes.
+    Outcomes(Box<OutcomeCall>),
     /// It wants to become a socket.
     Opens(Box<Opening>),
     /// It insists on a table that is not in force here yet, or its token's key is being fetched.
@@ -295,6 +298,7 @@ fn enter_under(
             return Entered::Token(Box::new(TokenCall { exchange, settings, fields: parts.headers, body }));
         }
         Ok(Asked::KeySet) => return Entered::answered(tokens::key_set(exchange, settings)),
+        Ok(Asked::Outcomes) => return outcomes(exchange, table, (parts, body), may_wait),
         Ok(Asked::Stream) => {
             let request = Request::from_parts(parts, body);
             return Entered::Opens(Box::new(Opening { exchange, request }));
@@ -375,6 +379,19 @@ fn enter_under(
         return Entered::answered(finish::failed(exchange, &failure));
     }
     route(exchange, settings, parts, body, op)
+}
+
+/// Whoever tells outcomes is known like whoever asks for an answer.
+#[cold]
+fn outcomes(exchange: Box<Exchange>, table: &Table, (parts, body): (Parts, Incoming), may_wait: bool) -> Entered {
+    let tenant = match identify::identify(&parts.headers, &table.settings, &exchange, may_wait) {
+        Ok(who) => who.tenant().to_owned(),
+        Err(Refused::Failed(failure)) => return Entered::answered(finish::failed(exchange, &failure)),
+        Err(Refused::Waits(issuer)) => {
+            return wait_for_issuer(exchange, Request::from_parts(parts, body), table, issuer);
+        }
+    };
+    Entered::Outcomes(Box::new(OutcomeCall { exchange, tenant, fields: parts.headers, body }))
 }
 
 /// Before a first table has come nothing is known, so nothing is denied for good either.
@@ -468,7 +485,7 @@ fn own_answer(
     let (status, json) = match asked {
         Asked::Ready => probes::ready(gateway, probes::is_verbose(query)),
         Asked::ServerMetadata => (StatusCode::OK, probes::server_metadata()),
-        Asked::Live | Asked::Model(_) | Asked::Token | Asked::KeySet | Asked::Stream => {
+        Asked::Live | Asked::Model(_) | Asked::Token | Asked::KeySet | Asked::Outcomes | Asked::Stream => {
             (StatusCode::OK, probes::live())
         }
     };

@@ -179,6 +179,7 @@ mod tests {
             plan: None,
             chooses: false,
             device: None,
+            shown: Box::default(),
             scopes: Box::default(),
         };
         assert_eq!(user(&fields, &settings, Some(&subject(Some("ann")))), Ok(Some(&b"ann"[..])));

@@ -80,7 +80,8 @@ impl Submissions {
 
     /// Whether a request with these fields may have been resolved before.
     pub fn may_know(&self, fields: &HeaderMap) -> bool {
-        fields.contains_key(crate::headers::ROUTE) || (self.ledger.is_some() && fields.contains_key(&self.header))
+        (self.tokens.is_some() && fields.contains_key(crate::headers::ROUTE))
+            || (self.ledger.is_some() && fields.contains_key(&self.header))
     }
 
     /// The submission's key, if it has one and there is a ledger.

@@ -26,6 +26,7 @@ impl Tables {
             refused,
             replicas: self.replicas(&table, &orders),
             shadowed: self.shadows.totals(),
+            measured: self.measures.totals(),
             retired: self.retired(),
             ..Status::of(gateway)
         };

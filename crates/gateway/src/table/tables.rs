@@ -21,6 +21,7 @@ use super::revision::Revisions;
 use super::{Table, handover, wanted};
 use crate::identity::Identities;
 use crate::limits::{Kept, Link};
+use crate::measures::Measures;
 use crate::residency::Driver;
 use crate::shadow::{ShadowReport, Shadows};
 
@@ -61,6 +62,7 @@ pub struct Tables {
     pub(crate) limits: Arc<Kept>,
     /// Traffic that is copied.
     pub(crate) shadows: Arc<Shadows>,
+    pub(crate) measures: Measures,
     metrics: Arc<GatewayMetrics>,
     /// Told when the settings have changed.
     pub(super) reframed: Notify,
@@ -102,6 +104,7 @@ impl Tables {
             building: Mutex::new(()),
             counted: Mutex::default(),
             shadows: Arc::new(Shadows::new(driver.clone(), &metrics)),
+            measures: Measures::default(),
             driver,
             limits,
             metrics,
@@ -308,6 +311,7 @@ impl Tables {
             self.driver.pin(&|facts| pinned.contains(&(facts.model.clone(), facts.version.clone())));
         }
         self.shadows.follow(&table, &orders.shadow, &self.metrics);
+        self.measures.follow(&orders.measure);
         self.metrics.table_revision.set_u64(table.snapshot.revision().0);
     }
 }

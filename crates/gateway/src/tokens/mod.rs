@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use holdfast_identity::api_key::{MARK, Shown};
 use holdfast_identity::issuing::mint::{Grant, Kind, Maker, make};
 use holdfast_identity::{Compact, Subject, claims};
-use holdfast_telemetry::Clock;
+use holdfast_telemetry::{Clock, Counter, Family, Label, Registry};
 
 use crate::body::AnswerBody;
 use crate::exchange::Exchange;
@@ -41,6 +41,22 @@ pub struct TokenCall {
     pub settings: Arc<Settings>,
     pub fields: HeaderMap,
     pub body: Incoming,
+}
+
+/// What came of requests for tokens, counted.
+pub struct Given(Family<Counter, 1>);
+
+impl Given {
+    /// Shows it.
+    pub fn new(registry: &Registry) -> Self {
+        const GIVEN: &str =
+            "Requests for tokens of the gateways' own, by what came of them: given, or the error of RFC 6749.";
+        Self(registry.family("holdfast_tokens_given_total", GIVEN, [Label::closed("outcome")], ()))
+    }
+
+    fn count(&self, given: &Result<Value, Refusal>) {
+        self.0.get([given.as_ref().map_or_else(|refusal| refusal.error, |_| "given")]).inc();
+    }
 }
 
 /// Why no token is given (RFC 6749, 5.2).
@@ -237,6 +253,7 @@ fn random() -> Option<String> {
 }
 
 fn answer(exchange: Box<Exchange>, given: Result<Value, Refusal>) -> Response<AnswerBody> {
+    exchange.gateway().tokens_given.count(&given);
     let refusal = match given {
         Ok(given) => return unstored(finish::own(exchange, StatusCode::OK, given.to_string())),
         Err(refusal) => refusal,

@@ -93,7 +93,17 @@ pub struct RemoveArgs {
 impl From<RemoveArgs> for ChangeArgs {
     fn from(how: RemoveArgs) -> Self {
         let RemoveArgs { wait, timeout, reason, admin } = how;
-        Self { wait, timeout, atomic: false, canary: None, shadow: None, reason, admin }
+        Self {
+            wait,
+            timeout,
+            atomic: false,
+            canary: None,
+            while_holds: None,
+            samples: None,
+            shadow: None,
+            reason,
+            admin,
+        }
     }
 }
 
@@ -208,6 +218,12 @@ pub struct ChangeArgs {
     /// Shares of the traffic before the whole, each for some time, such as "10%:5m,50%:10m".
     #[arg(long, value_name = "PERCENT:TIME,...", value_parser = canary)]
     pub canary: Option<Canary>,
+    /// What has to hold of a share before the next one, in CEL, such as "canary.error_rate <= baseline.error_rate + 0.01 && canary.p95_ms <= 1.2 * baseline.p95_ms". If it does not, the pin goes back at once.
+    #[arg(long = "while", value_name = "CONDITION", requires = "canary")]
+    pub while_holds: Option<String>,
+    /// Answers of each version that the condition asks about, before it is judged.
+    #[arg(long, value_name = "COUNT", requires = "while_holds", value_parser = clap::value_parser!(u32).range(1..))]
+    pub samples: Option<u32>,
     /// Copy live traffic to the new version first and compare the answers: which share of requests is copied, how many comparisons are needed, which share of answers may differ, and by when; such as "5%/200/0.5%/1h". A share without % counts thousandths: "50/200/5/1h" is the same. A shortest time may come before the longest: "5%/200/0.5%/10m-1h".
     #[arg(long, value_name = "SHARE/COMPARE/DIFFER/[LEAST-]TIME", value_parser = shadow)]
     pub shadow: Option<Shadow>,

@@ -64,6 +64,12 @@ pub fn options(how: &ChangeArgs) -> Option<Value> {
     if let Some(steps) = steps {
         options["canary"] = steps.into();
     }
+    if let Some(condition) = &how.while_holds {
+        options["while"] = condition.as_str().into();
+    }
+    if let Some(samples) = how.samples {
+        options["samples"] = samples.into();
+    }
     if let Some(shadow) = how.shadow {
         let ms = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         options["shadow"] = json!({

@@ -28,7 +28,8 @@ pub fn run(args: &ExplainArgs) -> Result<(), Failure> {
         ("route", &args.route),
     ];
     let of = of.into_iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
-    for (name, value) in of.chain(args.scopes.iter().map(|scope| ("scope", scope))) {
+    let many = args.scopes.iter().map(|scope| ("scope", scope)).chain(args.claims.iter().map(|claim| ("claim", claim)));
+    for (name, value) in of.chain(many) {
         path.push_str(&format!("&{name}={}", encoded(value)));
     }
     for header in &args.headers {

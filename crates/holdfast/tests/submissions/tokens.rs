@@ -161,5 +161,8 @@ async fn without_the_section_there_is_no_token() {
     assert_eq!(one.ask(&[]).await.header(ROUTE), "");
     let keyed = One::start(json!({"ledger": {}})).await;
     assert_eq!(keyed.ask(&[]).await.header(ROUTE), "");
-    refused(&keyed.ask(&[(ROUTE, "x")]).await, 400, "bad_request", "not taken here");
+    // Where none is given none is looked at: it is resolved like any other, and so it is with a key.
+    assert_eq!(resolved(&keyed.ask(&[(ROUTE, "x")]).await).2, "pin");
+    let first = keyed.ask(&[("idempotency-key", "k"), (ROUTE, "x")]).await;
+    same_again(&first, &keyed.ask(&[("idempotency-key", "k"), (ROUTE, "y")]).await);
 }

@@ -124,7 +124,8 @@ impl Chart {
     }
 }
 
-fn escaped(text: &str) -> String {
+/// A text within a picture.
+pub fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 

@@ -18,6 +18,8 @@ use crate::output;
 use chart::Chart;
 use refusal::Refusal;
 
+pub(super) use chart::escaped;
+
 /// What a planner found.
 struct Report {
     /// For people: tables and sentences.

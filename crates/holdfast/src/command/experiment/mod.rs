@@ -1,4 +1,8 @@
-//! `holdfast experiment list|show`: experiments as they are desired, and what their arms have been given.
+//! `holdfast experiment list|show|report`: experiments as they are desired, what their arms have been given, and what they have shown.
+
+mod plot;
+mod report;
+mod words;
 
 use serde_json::Value;
 
@@ -12,6 +16,7 @@ pub fn run(what: &ExperimentCommand) -> Result<(), Failure> {
     match what {
         ExperimentCommand::List(args) => list(args),
         ExperimentCommand::Show { name, admin } => show(name, admin),
+        ExperimentCommand::Report(args) => report::run(args),
     }
 }
 
