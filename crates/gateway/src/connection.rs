@@ -22,6 +22,7 @@ use holdfast_types::FailureKind;
 use crate::body::AnswerBody;
 use crate::exchange::Exchange;
 use crate::server::Gateway;
+use crate::stage::early;
 use crate::stage::flow::{self, Entered};
 use crate::stream::{self, Home};
 
@@ -78,7 +79,7 @@ pub(crate) async fn answer(
     on: Arc<ConnState>,
 ) -> Result<Response<AnswerBody>, Infallible> {
     let entered = match entered {
-        Entered::Early(early) => Box::pin(flow::enter_later(early)).await,
+        Entered::Early(early) => Box::pin(early::enter_later(early)).await,
         entered => entered,
     };
     let mut response = match entered {
@@ -88,7 +89,7 @@ pub(crate) async fn answer(
         Entered::Routed(call) => flow::serve(call, home.worker.clone()).await,
         Entered::Opens(opening) => return Ok(Box::pin(stream::open(opening, home, on)).await),
         // Once it has been waited for, it is one of the others.
-        Entered::Early(early) => flow::refused(early),
+        Entered::Early(early) => early::refused(early),
     };
     if asked.is_head {
         response = without_body(response);

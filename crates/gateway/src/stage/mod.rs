@@ -4,6 +4,7 @@ pub mod accept;
 pub mod admit;
 pub mod blame;
 pub mod dispatch;
+pub mod early;
 pub mod finish;
 pub mod flow;
 pub mod identify;
