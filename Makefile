@@ -71,9 +71,7 @@ counts: rust ## Count instructions per request and decision; UPDATE=1 makes them
 
 .PHONY: release
 release: rust ## Build the binary that is released, and print where it is and how large
-	$(say) 'building holdfast with the profile dist (link-time optimisation: several minutes)'
-	@$(CARGO) build $(LOCKED) --profile dist -p holdfast
-	@ls -lh "$${CARGO_TARGET_DIR:-target}/dist/holdfast"
+	@ls -lh "$$(scripts/release.sh)"
 
 # What the targets above need.
 

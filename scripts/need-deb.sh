@@ -22,7 +22,7 @@ if ! command -v apt-get >/dev/null; then
 fi
 
 # Only the programs of these packages are wanted: on a machine with systemd their servers must not start.
-for service in prometheus postgresql; do
+for service in prometheus postgresql nginx haproxy; do
     if [[ " ${missing[*]} " == *" $service "* && -d /run/systemd/system ]]; then
         echo "==> masking $service.service, only its programs are needed (to undo: systemctl unmask $service)"
         "${sudo[@]}" systemctl mask --quiet "$service.service"

@@ -18,13 +18,6 @@ for argument in "$@"; do
     esac
 done
 
-# Where services are started at installation, these would take port 80 of a machine that only wants to measure.
-for service in nginx haproxy; do
-    if [ -d /run/systemd/system ] && [ "$(id -u)" -eq 0 ] && ! PATH=$PATH:/usr/sbin command -v "$service" >/dev/null; then
-        echo "==> masking $service.service, only the program is needed (to undo: systemctl unmask $service)"
-        systemctl mask --quiet "$service.service"
-    fi
-done
 PATH=$PATH:/usr/sbin scripts/need-deb.sh nginx=nginx haproxy=haproxy wrk=wrk python3=python3 taskset=util-linux openssl=openssl
 
 if ! "$venv/bin/envoy" --version 2>/dev/null | grep -q "/$envoy_version/"; then
@@ -41,8 +34,7 @@ complaints=$("$venv/bin/python" -B -m unittest discover -s scripts/bench 2>&1) |
 echo '==> building the load generator and the hyper floor'
 cargo build --quiet --locked --release --manifest-path scripts/bench/Cargo.toml --target-dir "$target/bench-tools"
 if [[ ${#entries[@]} -eq 0 || " ${entries[*]} " == *' holdfast'* ]]; then
-    echo '==> building holdfast with the profile dist (link-time optimisation: several minutes the first time)'
-    cargo build ${CI:+--locked} --profile dist -p holdfast
+    scripts/release.sh >/dev/null
 fi
 
 # A session of its own is a scheduling group of its own. It has no terminal, so an interrupt is passed on.

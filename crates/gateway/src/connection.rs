@@ -82,7 +82,7 @@ pub(crate) async fn answer(
         entered => entered,
     };
     let mut response = match entered {
-        Entered::Answered(response) => response,
+        Entered::Answered(response) => *response,
         Entered::Token(call) => Box::pin(crate::tokens::give(call)).await,
         Entered::Outcomes(call) => Box::pin(crate::results::tell(call)).await,
         Entered::Routed(call) => flow::serve(call, home.worker.clone()).await,

@@ -10,7 +10,8 @@ use tokio::time::{Instant, Sleep, sleep_until};
 #[derive(Debug, PartialEq, Eq)]
 pub struct Late;
 
-/// What the future gives, if that is by the deadline. Unlike with tokio's `timeout_at` there is no timer before it is needed.
+/// What the future gives, if that is by the deadline. Unlike with tokio's `timeout_at` there is no timer before it is needed. A large future is better pinned
+/// by the caller: there is room for it twice in this one.
 ///
 /// # Errors
 /// [`Late`].

@@ -76,10 +76,13 @@ pub enum Checkout {
 #[derive(Debug)]
 pub struct SendError<B> {
     /// The request, if no byte of it can have been read by the replica. Then, and only then, it may be sent again without a second execution.
-    pub unsent: Option<Request<B>>,
+    pub unsent: Option<Box<Request<B>>>,
     /// What happened.
     pub cause: hyper::Error,
 }
+
+/// What the first half of sending ends with.
+pub type Answered<B> = Result<Response<Incoming>, hyper::client::conn::TrySendError<Request<B>>>;
 
 struct Idle<B> {
     /// Whether it is idle: one that ends while it is was closed by the replica.
@@ -297,21 +300,25 @@ where
     ///
     /// # Cancel safety
     /// Dropping the future closes the connection when the connection is dropped, so that the replica sees the client leave.
-    pub fn send(
-        &mut self,
-        request: Request<B>,
-    ) -> impl Future<Output = Result<Response<Incoming>, SendError<B>>> + use<'_, B> {
+    pub async fn send(&mut self, request: Request<B>) -> Result<Response<Incoming>, SendError<B>> {
+        let answer = self.begin(request).await;
+        self.headed(answer)
+    }
+
+    /// The same in two halves, for whoever keeps many of these futures and wants them small: what is waited for, to be pinned where it is made, and what
+    /// its end is to be given to.
+    pub fn begin(&mut self, request: Request<B>) -> impl Future<Output = Answered<B>> + use<B> {
         self.patience.begin();
-        // Handed over here and not in the future, which would be larger by a whole request.
-        let sent = self.sender.try_send_request(request);
-        async move {
-            let answer = sent.await;
-            self.patience.end();
-            answer.map_err(|mut error| {
-                let unsent = error.take_message();
-                SendError { unsent, cause: error.into_error() }
-            })
-        }
+        self.sender.try_send_request(request)
+    }
+
+    /// The second half of [`Self::send`].
+    ///
+    /// # Errors
+    /// As [`Self::send`].
+    pub fn headed(&self, answer: Answered<B>) -> Result<Response<Incoming>, SendError<B>> {
+        self.patience.end();
+        answer.map_err(|mut error| SendError { unsent: error.take_message().map(Box::new), cause: error.into_error() })
     }
 
     /// Gives the connection back. To be called only when the answer has been read to its end.

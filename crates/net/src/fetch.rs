@@ -154,7 +154,7 @@ impl Fetch {
                 Ok(response) => response,
                 Err(error) => match error.unsent.filter(|_| conn.is_reused()) {
                     Some(unsent) => {
-                        request = unsent;
+                        request = *unsent;
                         continue;
                     }
                     None => return Err(error.cause.into()),

@@ -90,8 +90,10 @@ impl World {
         let tables = Tables::start(&view, Frame::new(taken.rest), driver.clone(), metrics.clone()).unwrap();
         let (_, drain) = DrainHandle::new();
         let streams = crate::stream::Streams::new(metrics.registry());
+        let tokens_given = crate::tokens::Given::new(metrics.registry());
         let gateway = Arc::new(Gateway {
             streams,
+            tokens_given,
             tables,
             driver,
             metrics,

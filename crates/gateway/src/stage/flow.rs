@@ -35,8 +35,8 @@ use crate::worker::Worker;
 
 /// What became of a request once its head had been looked at.
 pub enum Entered {
-    /// It is answered already.
-    Answered(Response<AnswerBody>),
+    /// It is answered already. Boxed, as the others: what is entered lies in the future that each connection has.
+    Answered(Box<Response<AnswerBody>>),
     /// It has its route, and is to be served.
     Routed(Box<Call>),
     /// It asks for a token.
@@ -47,6 +47,12 @@ pub enum Entered {
     Opens(Box<Opening>),
     /// It insists on a table that is not in force here yet, or its token's key is being fetched.
     Early(Box<Early>),
+}
+
+impl Entered {
+    fn answered(response: Response<AnswerBody>) -> Self {
+        Self::Answered(Box::new(response))
+    }
 }
 
 /// A request that was here before its table, or before its token's key.
@@ -113,7 +119,7 @@ fn enter_insisting(mut exchange: Box<Exchange>, request: Request<Incoming>, may_
         Some(Ok((revision, most))) => {
             Entered::Early(Box::new(Early { exchange, request, waits: Waits::Table(revision, most) }))
         }
-        Some(Err(Refused::Failed(failure))) => Entered::Answered(finish::failed(exchange, &failure)),
+        Some(Err(Refused::Failed(failure))) => Entered::answered(finish::failed(exchange, &failure)),
         Some(Err(Refused::Waits(issuer))) => wait_for_issuer(exchange, request, &table, issuer),
     }
 }
@@ -232,7 +238,7 @@ async fn wait_for_table(
         exchange.subject = None;
         return enter_now(exchange, request, false);
     }
-    Entered::Answered(no_such_table(exchange, revision))
+    Entered::answered(no_such_table(exchange, revision))
 }
 
 /// The answer to a request that has waited and would wait again.
@@ -291,14 +297,14 @@ fn enter_under(
             let settings = settings.clone();
             return Entered::Token(Box::new(TokenCall { exchange, settings, fields: parts.headers, body }));
         }
-        Ok(Asked::KeySet) => return Entered::Answered(tokens::key_set(exchange, settings)),
+        Ok(Asked::KeySet) => return Entered::answered(tokens::key_set(exchange, settings)),
         Ok(Asked::Outcomes) => return outcomes(exchange, table, (parts, body), may_wait),
         Ok(Asked::Stream) => {
             let request = Request::from_parts(parts, body);
             return Entered::Opens(Box::new(Opening { exchange, request }));
         }
-        Ok(asked) => return Entered::Answered(own_answer(exchange, gateway, &asked, parts.uri.query())),
-        Err(failure) => return Entered::Answered(finish::failed(exchange, &failure)),
+        Ok(asked) => return Entered::answered(own_answer(exchange, gateway, &asked, parts.uri.query())),
+        Err(failure) => return Entered::answered(finish::failed(exchange, &failure)),
     };
     exchange.endpoint = endpoint(call.op);
     // Who insists on a revision has been asked already, under this table.
@@ -360,17 +366,17 @@ fn enter_under(
         Err(failure) => {
             let tenant = who.as_ref().ok().map(Who::tenant);
             exchange.note(|journal| journal.asks(tenant, &call.model, call.version.as_deref()));
-            return Entered::Answered(finish::failed(exchange, &failure));
+            return Entered::answered(finish::failed(exchange, &failure));
         }
     }
     let op = call.op;
     if op == ModelOp::Ready {
-        return Entered::Answered(ready(exchange, &call));
+        return Entered::answered(ready(exchange, &call));
     }
     // The call borrows the path.
     drop(call);
     if let Err(failure) = admit::admit(&mut exchange, &parts.headers, body.size_hint().exact(), op, settings) {
-        return Entered::Answered(finish::failed(exchange, &failure));
+        return Entered::answered(finish::failed(exchange, &failure));
     }
     route(exchange, settings, parts, body, op)
 }
@@ -380,7 +386,7 @@ fn enter_under(
 fn outcomes(exchange: Box<Exchange>, table: &Table, (parts, body): (Parts, Incoming), may_wait: bool) -> Entered {
     let tenant = match identify::identify(&parts.headers, &table.settings, &exchange, may_wait) {
         Ok(who) => who.tenant().to_owned(),
-        Err(Refused::Failed(failure)) => return Entered::Answered(finish::failed(exchange, &failure)),
+        Err(Refused::Failed(failure)) => return Entered::answered(finish::failed(exchange, &failure)),
         Err(Refused::Waits(issuer)) => {
             return wait_for_issuer(exchange, Request::from_parts(parts, body), table, issuer);
         }
@@ -396,7 +402,7 @@ fn no_table() -> Failure {
 fn route(exchange: Box<Exchange>, settings: &Arc<Settings>, parts: Parts, body: Incoming, op: ModelOp) -> Entered {
     let deadline = match budget(&parts.headers, settings) {
         Ok(budget) => exchange.begun.after(budget),
-        Err(failure) => return Entered::Answered(finish::failed(exchange, &failure)),
+        Err(failure) => return Entered::answered(finish::failed(exchange, &failure)),
     };
     let head = send::Head {
         op,

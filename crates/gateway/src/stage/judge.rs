@@ -12,7 +12,7 @@ use holdfast_placement::health::HealthEvent;
 use holdfast_types::{Failure, FailureKind};
 
 use super::payload::Payload;
-use super::reading::{Held, Holding, Whole, hold, read_whole};
+use super::reading::{Held, Holding, Whole, read_whole};
 use super::send::{Attempt, One, Received, ReceivedBody, broken, overdue};
 use crate::answer::{Fault, Passing, Reading, join};
 use crate::headers;
@@ -21,19 +21,7 @@ use crate::upstream_body::UpstreamBody;
 const JSON_LENGTH: HeaderName = HeaderName::from_static(oip::JSON_LENGTH_HEADER);
 
 impl One<'_> {
-    pub(super) async fn judge(
-        self,
-        response: Response<Incoming>,
-        conn: ReplicaConn<UpstreamBody>,
-        sent: &Payload,
-    ) -> Result<Attempt, Failure> {
-        if response.status().is_success() {
-            return self.success(response, conn, sent).await;
-        }
-        self.refused(response, conn).await
-    }
-
-    async fn success(
+    pub(super) async fn success(
         self,
         response: Response<Incoming>,
         conn: ReplicaConn<UpstreamBody>,
@@ -57,16 +45,16 @@ impl One<'_> {
         }
         self.health(HealthEvent::AnswerOk);
         if self.head.op != ModelOp::Infer {
-            return self.metadata(parts, incoming, conn).await;
+            // Boxed: it is rarer, and would make the future of every request larger.
+            return Box::pin(self.metadata(parts, incoming, conn)).await;
         }
         let Ok(json) = framing.json else {
             return Err(broken("the replica's inference-header-content-length is malformed"));
         };
-        let reading = Reading::new(rule, json);
-        let held = hold(incoming, reading, self.head.answer_head, self.until).await;
-        match held {
-            Ok(held) if self.is_anothers(&held, sent) => self.anothers_answer(),
-            Ok(held) => self.release(parts, held, conn, json),
+        let mut held = Holding::new(incoming, Reading::new(rule, json));
+        match held.read(self.head.answer_head, self.until).await {
+            Ok(()) if self.is_anothers(&held, sent) => self.anothers_answer(),
+            Ok(()) => self.release(parts, held, conn, json),
             Err(Held::Late) => Err(overdue()),
             Err(Held::Broken) => {
                 self.count("transport_error");
@@ -116,33 +104,30 @@ impl One<'_> {
         let mut fields = parts.headers;
         let delta = held.reading.delta();
         if let Some(length) = json {
-            if !held.reading.is_decided() && held.incoming.is_some() {
+            if !held.reading.is_decided() && !held.is_complete {
                 return Err(broken("the JSON part of the replica's answer is too large to be checked"));
             }
             fields.insert(JSON_LENGTH, HeaderValue::from(length.saturating_add_signed(delta)));
         }
         self.count("ok");
         headers::for_client(&mut fields);
-        let body = match held.incoming {
-            None => {
-                conn.give_back();
-                self.exchange.upstream_done();
-                ReceivedBody::Whole(join(held.ready))
-            }
-            Some(incoming) => {
-                // The length is known if nothing more will be rewritten.
-                let ready: u64 = held.ready.iter().map(|b| b.len() as u64).sum();
-                let rest = incoming.size_hint().exact().filter(|_| held.reading.is_decided());
-                ReceivedBody::Passing(Box::new(Passing {
-                    left: rest.map(|rest| rest + ready),
-                    ready: held.ready,
-                    incoming,
-                    reading: held.reading,
-                    deadline: Box::pin(tokio::time::sleep_until(self.until)),
-                    lease: self.worker.leases.lend(conn, self.in_flight, self.until),
-                    ended: false,
-                }))
-            }
+        let body = if held.is_complete {
+            conn.give_back();
+            self.exchange.upstream_done();
+            ReceivedBody::Whole(join(held.ready))
+        } else {
+            // The length is known if nothing more will be rewritten.
+            let ready: u64 = held.ready.iter().map(|b| b.len() as u64).sum();
+            let rest = held.incoming.size_hint().exact().filter(|_| held.reading.is_decided());
+            ReceivedBody::Passing(Box::new(Passing {
+                left: rest.map(|rest| rest + ready),
+                ready: held.ready,
+                incoming: held.incoming,
+                reading: held.reading,
+                deadline: Box::pin(tokio::time::sleep_until(self.until)),
+                lease: self.worker.leases.lend(conn, self.in_flight, self.until),
+                ended: false,
+            }))
         };
         Ok(Attempt::Received(Received { status: parts.status, fields, body }))
     }

@@ -45,8 +45,10 @@ pub struct Holding {
     pub ready: VecDeque<Bytes>,
     /// The check of the rest.
     pub reading: Reading,
-    /// None: the answer is complete.
-    pub incoming: Option<Incoming>,
+    /// Where the rest comes from.
+    pub incoming: Incoming,
+    /// Whether there is no rest.
+    pub is_complete: bool,
 }
 
 /// Why an answer may not be passed on.
@@ -59,39 +61,33 @@ pub enum Held {
     Fault(Fault),
 }
 
-/// Reads an answer until it is complete or, if it is long, until it has named its version or the bound is reached.
-///
-/// # Errors
-/// [`Held`].
-pub async fn hold(
-    mut incoming: Incoming,
-    mut reading: Reading,
-    most: usize,
-    deadline: Instant,
-) -> Result<Holding, Held> {
-    let mut ready = VecDeque::new();
-    let mut read = 0;
-    let short = incoming.size_hint().exact().is_some_and(|length| length <= most as u64);
-    loop {
-        if !short && read > 0 && reading.is_decided() {
-            break;
-        }
-        if read >= most && !short {
-            break;
-        }
-        let frame = until(deadline, incoming.frame()).await.map_err(|_| Held::Late)?;
-        let Some(frame) = frame else {
-            if !reading.is_complete() {
-                return Err(Held::Broken);
-            }
-            reading.finish(&mut ready);
-            reading.judge().map_err(Held::Fault)?;
-            return Ok(Holding { ready, reading, incoming: None });
-        };
-        let Ok(data) = frame.map_err(|_| Held::Broken)?.into_data() else { continue };
-        read += data.len();
-        reading.feed(data, &mut ready).map_err(Held::Fault)?;
+impl Holding {
+    /// Nothing has been read yet.
+    pub fn new(incoming: Incoming, reading: Reading) -> Self {
+        Self { ready: VecDeque::new(), reading, incoming, is_complete: false }
     }
-    reading.judge().map_err(Held::Fault)?;
-    Ok(Holding { ready, reading, incoming: Some(incoming) })
+
+    /// Reads on until the answer is complete or, if it is long, until it has named its version or the bound is reached.
+    ///
+    /// # Errors
+    /// [`Held`].
+    pub async fn read(&mut self, most: usize, deadline: Instant) -> Result<(), Held> {
+        let mut read = 0;
+        let short = self.incoming.size_hint().exact().is_some_and(|length| length <= most as u64);
+        while short || (read < most && (read == 0 || !self.reading.is_decided())) {
+            let frame = until(deadline, self.incoming.frame()).await.map_err(|_| Held::Late)?;
+            let Some(frame) = frame else {
+                if !self.reading.is_complete() {
+                    return Err(Held::Broken);
+                }
+                self.reading.finish(&mut self.ready);
+                self.is_complete = true;
+                break;
+            };
+            let Ok(data) = frame.map_err(|_| Held::Broken)?.into_data() else { continue };
+            read += data.len();
+            self.reading.feed(data, &mut self.ready).map_err(Held::Fault)?;
+        }
+        self.reading.judge().map_err(Held::Fault)
+    }
 }

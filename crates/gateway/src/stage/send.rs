@@ -1,5 +1,6 @@
 //! One attempt: the request goes to one replica; what may be said of a failure is whether the replica can have executed it.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -156,10 +157,12 @@ impl One<'_> {
         let request = self.request(body).ok_or_else(|| broken("the request cannot be written"))?;
         let now = Clock::now();
         self.exchange.sending(now);
-        let sent = until(self.until, conn.send(request)).await;
+        let sent = until(self.until, pin!(conn.begin(request))).await.map(|answer| conn.headed(answer));
         self.exchange.bytes_in = payload.bytes();
         match sent {
-            Ok(Ok(response)) => self.judge(response, conn, payload).await,
+            Ok(Ok(response)) if response.status().is_success() => self.success(response, conn, payload).await,
+            // Boxed: it is rare, and would make the future of every request larger.
+            Ok(Ok(response)) => Box::pin(self.refused(response, conn)).await,
             Ok(Err(error)) => {
                 if let Some(failure) = payload.client_fault() {
                     return Err(failure);

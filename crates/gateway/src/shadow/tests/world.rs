@@ -101,8 +101,10 @@ impl World {
         let (control, link) = pair(GatewayName::parse("g1").unwrap(), view);
         tables.run(link, drain.clone(), &tasks);
         let streams = crate::stream::Streams::new(metrics.registry());
+        let tokens_given = crate::tokens::Given::new(metrics.registry());
         let gateway = Arc::new(Gateway {
             streams,
+            tokens_given,
             tables,
             driver,
             metrics,
