@@ -1,7 +1,7 @@
 //! Outcomes by the route token, through a whole process: what arms have shown, and the report of it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
-#[allow(dead_code, reason = "each test file uses its part")]
+#[allow(dead_code, reason = "these tests use a part of it")]
 #[path = "submissions/fixture.rs"]
 mod fixture;
 mod fleet;
