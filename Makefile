@@ -65,6 +65,16 @@ bench-control: rust test-tools ## Measure the control plane: a table of 100,000 
 	@$(CARGO) build $(LOCKED) --release -p holdfast --bin holdfast --example control_speed
 	@"$${CARGO_TARGET_DIR:-target}/release/examples/control_speed"
 
+.PHONY: bench-limits
+bench-limits: rust test-tools ## Print what three gateways admit while their Redis is well, stopped, killed and flushed (PHASE=60 seconds of each)
+	@PHASE_SECONDS=$(or $(PHASE),60) $(CARGO) test $(LOCKED) -p holdfast --test limits_shared -- --nocapture the_store_may_hang_die_and_forget
+
+.PHONY: bench-sockets
+bench-sockets: rust ## Measure the memory of idle WebSockets: 15,000 over TCP, 50,000 as streams of HTTP/2
+	@$(CARGO) build $(LOCKED) --release -p holdfast --bin holdfast --example idle_sockets
+	@for what in 'tcp 15000' 'h2 50000'; do \
+		echo "$$what"; "$${CARGO_TARGET_DIR:-target}/release/examples/idle_sockets" "$${CARGO_TARGET_DIR:-target}/release/holdfast" $$what; done
+
 .PHONY: counts
 counts: rust ## Count instructions per request and decision; UPDATE=1 makes them the ones to compare with
 	@scripts/counts/run.sh $(if $(UPDATE),--update)

@@ -5,7 +5,7 @@ use std::time::Duration;
 use holdfast_quota::lease::{Answer, Ask, Rules};
 use holdfast_quota::limit::Limit;
 
-use crate::{Down, Store};
+use crate::{Down, Stores};
 
 /// The script counts in numbers that are exact to 2^53; a limit whose burst times span (in microseconds) is more than this is not shared.
 pub const MAX_PARTS: u128 = 1 << 51;
@@ -32,13 +32,13 @@ impl Limits {
     /// [`Down`]. Whatever was to be granted is lost then.
     pub async fn ask(
         &self,
-        store: &Store,
+        stores: &Stores,
         (name, slot): (&str, u64),
         limit: Limit,
         ask: Ask,
         now: Option<u64>,
     ) -> Result<Option<Answer>, Down> {
-        let base = store.base(slot);
+        let base = stores.base(slot);
         let micros = |span: Duration| u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
         let (alone, admitted) = ask
             .alone
@@ -53,8 +53,10 @@ impl Limits {
         call.arg(micros(rules.lease)).arg(micros(rules.settle)).arg(rules.most_gateways);
         call.arg(now.map(|now| now.to_string()).unwrap_or_default());
         // Sends the script along once if the store does not know it, and nothing else a second time.
-        let told: Vec<i64> = store.call(&call).await?;
-        let [order, tokens, chunk, gateways, ask_after, alone_for, next_in] = told.as_slice() else { return Ok(None) };
+        let told: Vec<i64> = stores.call(slot, &call).await?;
+        let [order, tokens, chunk, gateways, ask_after, alone_for, next_in, there] = told.as_slice() else {
+            return Ok(None);
+        };
         let number = |n: &i64| u64::try_from(*n).unwrap_or(0);
         Ok(Some(Answer {
             gateway: ask.gateway,
@@ -66,6 +68,7 @@ impl Limits {
             lease: rules.lease,
             alone_for: Duration::from_micros(number(alone_for)),
             next_in: Duration::from_micros(number(next_in)),
+            there: number(there),
         }))
     }
 }

@@ -11,16 +11,21 @@ use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
 use redis::{FromRedisValue, ScriptInvocation};
 use tokio::sync::Notify;
+use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
 use crate::Down;
+use crate::access::{Access, Address, Live, Refused};
 use crate::ask::SLOTS;
+use crate::cluster::{self, View};
 
 /// How to reach the store.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// `redis://HOST:PORT/DB`.
+    /// `redis://HOST:PORT/DB`, or `rediss://`.
     pub url: String,
+    /// TLS, user and password.
+    pub access: Access,
     /// What keys begin with: gateways of one fleet have the same.
     pub namespace: String,
     /// Deadline of each call.
@@ -51,7 +56,11 @@ pub struct State {
 /// See the module.
 pub struct Store {
     options: Options,
-    connection: Mutex<Option<MultiplexedConnection>>,
+    address: Address,
+    connection: Mutex<Option<Live>>,
+    why: Mutex<Option<String>>,
+    /// What it says of its cluster, if it is in one.
+    view: Mutex<Option<View>>,
     lost: Notify,
     calls: AtomicU64,
     failures: AtomicU64,
@@ -72,10 +81,12 @@ impl Store {
     /// # Errors
     /// The URL is none, in the words of who reads it.
     pub fn new(options: Options) -> Result<Arc<Self>, String> {
-        redis::Client::open(options.url.as_str()).map_err(|e| e.to_string())?;
         Ok(Arc::new(Self {
+            address: Address::parse(&options.url)?,
             options,
             connection: Mutex::new(None),
+            why: Mutex::new(None),
+            view: Mutex::new(None),
             lost: Notify::new(),
             calls: AtomicU64::new(0),
             failures: AtomicU64::new(0),
@@ -94,6 +105,18 @@ impl Store {
             connects: self.connects.load(Relaxed),
             gateways: self.gateways.load(Relaxed),
         }
+    }
+
+    /// Why the last try to connect has failed, if it has.
+    #[must_use]
+    pub fn why(&self) -> Option<String> {
+        self.why.lock().clone()
+    }
+
+    /// What it says of its cluster. None: it is in none, or does not answer.
+    pub(crate) fn view(&self) -> Option<View> {
+        let is_up = self.connection.lock().is_some();
+        self.view.lock().clone().filter(|_| is_up)
     }
 
     /// Live gateways, as far as is known; at least this one.
@@ -119,22 +142,52 @@ impl Store {
     /// # Errors
     /// [`Down`].
     pub(crate) async fn call<T: FromRedisValue>(&self, call: &ScriptInvocation<'_>) -> Result<T, Down> {
-        let connection = self.connection.lock().clone();
+        let connection = self.connection.lock().as_ref().map(|live| live.connection.clone());
         let Some(mut connection) = connection else {
             self.failures.fetch_add(1, Relaxed);
             return Err(Down::Away);
         };
         self.calls.fetch_add(1, Relaxed);
-        let failed = match timeout(self.options.within, call.invoke_async(&mut connection)).await {
+        self.judge(timeout(self.options.within, call.invoke_async(&mut connection)).await)
+    }
+
+    /// The same at the node that a slot is moving to.
+    ///
+    /// # Errors
+    /// [`Down`].
+    pub(crate) async fn call_asking<T: FromRedisValue>(&self, call: &ScriptInvocation<'_>) -> Result<T, Down> {
+        let connection = self.connection.lock().as_ref().map(|live| live.connection.clone());
+        let Some(mut connection) = connection else {
+            self.failures.fetch_add(1, Relaxed);
+            return Err(Down::Away);
+        };
+        self.calls.fetch_add(1, Relaxed);
+        let mut both = redis::pipe();
+        both.cmd("ASKING").ignore().invoke_script(call);
+        // It may not know the script yet; to say it once more is no call that is made twice.
+        let made = async {
+            call.load_async(&mut connection).await?;
+            both.query_async(&mut connection).await
+        };
+        let answer: Result<(T,), Down> = self.judge(timeout(self.options.within, made).await);
+        answer.map(|(answer,)| answer)
+    }
+
+    fn judge<T>(&self, answer: Result<redis::RedisResult<T>, Elapsed>) -> Result<T, Down> {
+        let failed = match answer {
             Ok(Ok(answer)) => return Ok(answer),
-            // What the store itself says is about the call; the connection is well, unless it has to move.
-            Ok(Err(error)) if error.code().is_some_and(|code| !MOVES.contains(&code)) => {
-                self.failures.fetch_add(1, Relaxed);
-                return Err(Down::Answered(error.to_string()));
-            }
-            // The client has a deadline of its own.
-            Ok(Err(error)) if error.is_timeout() => Down::Late,
-            Ok(Err(error)) => Down::Answered(error.to_string()),
+            Ok(Err(error)) => match (error.redirect_node(), error.code()) {
+                // Where it is no failure: it is made there.
+                (Some((to, _)), Some("MOVED")) => return Err(Down::Moved(to.to_owned())),
+                (Some((to, _)), _) => return Err(Down::Asks(to.to_owned())),
+                // What the store itself says is about the call; the connection is well, unless it has to move.
+                (_, Some(code)) if !MOVES.contains(&code) => {
+                    self.failures.fetch_add(1, Relaxed);
+                    return Err(Down::Answered(error.to_string()));
+                }
+                _ if error.is_timeout() => Down::Late,
+                _ => Down::Answered(error.to_string()),
+            },
             Err(_) => Down::Late,
         };
         self.failures.fetch_add(1, Relaxed);
@@ -154,12 +207,23 @@ impl Store {
         let mut jitter = self.options.seed;
         let mut wait = FIRST;
         loop {
-            if let Some(connection) = self.connect().await {
-                *self.connection.lock() = Some(connection);
-                self.connects.fetch_add(1, Relaxed);
-                tracing::info!(keeps = self.options.keeps, "the store answers");
-                wait = FIRST;
-                self.tend(&mut jitter).await;
+            match self.connect().await {
+                Ok(live) => {
+                    *self.connection.lock() = Some(live);
+                    self.connects.fetch_add(1, Relaxed);
+                    tracing::info!(keeps = self.options.keeps, "the store answers");
+                    *self.why.lock() = None;
+                    wait = FIRST;
+                    self.tend(&mut jitter).await;
+                }
+                Err(why) => {
+                    let why = why.to_string();
+                    // Each reason is said once, and not at each try.
+                    if self.why.lock().as_ref() != Some(&why) {
+                        tracing::warn!(%why, keeps = self.options.keeps, "the store cannot be used");
+                        *self.why.lock() = Some(why);
+                    }
+                }
             }
             tokio::time::sleep(spread(wait, &mut jitter)).await;
             wait = (wait * 2).min(LONGEST);
@@ -167,39 +231,55 @@ impl Store {
     }
 
     /// A connection that has answered.
-    async fn connect(&self) -> Option<MultiplexedConnection> {
-        let client = redis::Client::open(self.options.url.as_str()).ok()?;
+    async fn connect(&self) -> Result<Live, Refused> {
         let most = Duration::from_millis(250).max(self.options.within * 2);
-        let mut connection = timeout(most, client.get_multiplexed_async_connection()).await.ok()?.ok()?;
-        timeout(most, self.note_birth(&mut connection)).await.ok()?.ok()?;
-        Some(connection)
+        let late = |_| Refused::late();
+        let mut live = timeout(most, self.options.access.connect(&self.address)).await.map_err(late)??;
+        let view = timeout(most, look(&mut live.connection)).await.map_err(late)?;
+        *self.view.lock() = view;
+        timeout(most, self.note_birth(&mut live.connection)).await.map_err(late)??;
+        Ok(live)
     }
 
     /// Notes since when limits can have been in this store, if nobody has. So one that is first asked for later is full by then, and one that was lost is not.
     async fn note_birth(&self, connection: &mut MultiplexedConnection) -> redis::RedisResult<()> {
         let (seconds, micros): (u64, u64) = redis::cmd("TIME").query_async(connection).await?;
         let mut births = redis::pipe();
-        for slot in 0..SLOTS {
+        let view = self.view.lock().clone();
+        for slot in (0..SLOTS).filter(|slot| view.as_ref().is_none_or(|view| view.is_mine(cluster::slot_of(*slot)))) {
             let key = format!("{}:born", self.base(slot));
             births.cmd("SET").arg(key).arg(seconds * 1_000_000 + micros).arg("NX").ignore();
         }
-        births.query_async(connection).await
+        // A node that has none of the slots, or loses one at this moment, has nothing to be noted.
+        if births.is_empty() {
+            return Ok(());
+        }
+        match births.query_async(connection).await {
+            Err(error) if error.redirect_node().is_some() => Ok(()),
+            answer => answer,
+        }
     }
 
-    /// What the keys of a slot begin with. What is in braces decides in a cluster where they are.
     pub(crate) fn base(&self, slot: u64) -> String {
-        format!("holdfast:{}:{{{}}}", self.options.namespace, slot % SLOTS)
+        crate::ring::base(&self.options.namespace, slot)
     }
 
     /// Until the connection is lost.
     async fn tend(&self, jitter: &mut u64) {
         loop {
+            let connection = self.connection.lock().as_ref().map(|live| live.connection.clone());
+            if self.view.lock().is_some()
+                && let Some(mut connection) = connection
+                && let Ok(Some(view)) = timeout(BEAT, look(&mut connection)).await
+            {
+                *self.view.lock() = Some(view);
+            }
             match self.beat().await {
                 Ok(gateways) => self.gateways.store(gateways, Relaxed),
                 Err(Down::Answered(why)) => {
                     tracing::warn!(%why, keeps = self.options.keeps, "the store does not count gateways");
                 }
-                Err(Down::Away | Down::Late) => {}
+                Err(Down::Away | Down::Late | Down::Moved(_) | Down::Asks(_)) => {}
             }
             if self.connection.lock().is_none() {
                 return;
@@ -215,9 +295,16 @@ impl Store {
 
     /// Says that this gateway lives; how many do.
     async fn beat(&self) -> Result<u64, Down> {
-        let key = match self.options.keeps {
-            "limits" => format!("holdfast:{}:gateways", self.options.namespace),
-            other => format!("holdfast:{}:{other}:gateways", self.options.namespace),
+        let name = &self.options.namespace;
+        let view = self.view.lock().clone();
+        let key = match (self.options.keeps, view) {
+            // In a cluster each node counts for itself, in the first slot that it has. One without slots counts nobody.
+            ("limits", Some(view)) => match (0..SLOTS).find(|slot| view.is_mine(cluster::slot_of(*slot))) {
+                Some(slot) => format!("{}:gateways", self.base(slot)),
+                None => return Ok(0),
+            },
+            ("limits", None) => format!("holdfast:{name}:gateways"),
+            (other, _) => format!("holdfast:{name}:{other}:gateways"),
         };
         let (me, lives) = (self.options.seed, LIVES.as_millis() as u64);
         let script = redis::Script::new(BEATS);
@@ -225,6 +312,14 @@ impl Store {
         call.arg(me).arg(lives);
         self.call(&call).await
     }
+}
+
+/// What a node says of its cluster. None: it is in none.
+async fn look(connection: &mut MultiplexedConnection) -> Option<View> {
+    let mut ask = redis::pipe();
+    ask.cmd("CLUSTER").arg("MYID").cmd("CLUSTER").arg("SLOTS");
+    let (me, slots): (String, redis::Value) = ask.query_async(connection).await.ok()?;
+    View::read(me, &slots)
 }
 
 /// Answers after which another connection may do better.

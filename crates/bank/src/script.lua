@@ -4,7 +4,7 @@
 -- ARGV: 1 tokens, 2 span in us, 3 burst, 4 gateway, 5 order, 6 want, 7 whole, 8 held, 9 offered, 10 live gateways, 11 returned,
 --       12 us alone or -1, 13 admitted alone, 14 chunk and 15 fraction in ten thousandths, 16 turns from, 17 lease us, 18 settle us,
 --       19 most gateways, 20 the time in us, for tests, or ''.
--- Answers: order, tokens, chunk, gateways, ask after us, alone for us, us until there is a token. Nothing for an order that is not newer than the last.
+-- Answers: order, tokens, chunk, gateways, ask after us, alone for us, us until there is a token, tokens left. Nothing for an order that is not newer than the last.
 -- Levels are in parts of a token: as many as the span has microseconds, so that every number is whole.
 local arg = {}
 for i = 1, 19 do arg[i] = tonumber(ARGV[i]) end
@@ -133,12 +133,15 @@ if known and order <= known[1] then
     return {}
 end
 local function answer(granted, chunk, ask_after, alone_for)
-    local next_in = 0
-    if available() < 1 and tokens > 0 and burst > 0 then
-        next_in = ceil((per - level) / tokens) + max(opens - now, 0)
+    -- A look is no fill: time that is to be skipped later must not have made tokens because of it.
+    local next_in, parts = 0, level
+    if open_time() >= at then parts = min(level + (open_time() - at) * tokens, burst * per) end
+    local there = max(floor(parts / per), 0)
+    if there < 1 and tokens > 0 and burst > 0 then
+        next_in = ceil((per - parts) / tokens) + max(opens - now, 0)
     end
     keep()
-    return { order, granted, chunk, gateways(), ask_after, alone_for, next_in }
+    return { order, granted, chunk, gateways(), ask_after, alone_for, next_in, there }
 end
 
 if not known and count() >= arg[19] then return answer(0, 1, lease, 0) end

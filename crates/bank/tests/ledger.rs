@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_bank::access::Access;
 use holdfast_bank::file::{File, First};
 use holdfast_bank::ledger::{self, Ledger};
 use holdfast_bank::{Down, Options, Store};
@@ -92,7 +93,15 @@ async fn of_many_at_once_one_is_first() {
 
 async fn store(redis: &RedisServer, seed: u64) -> Arc<Store> {
     let (url, within) = (redis.url(), Duration::from_millis(500));
-    let options = Options { url, namespace: "test".into(), within, gateways: 1, seed, keeps: "ledger" };
+    let options = Options {
+        url,
+        namespace: "test".into(),
+        within,
+        gateways: 1,
+        seed,
+        keeps: "ledger",
+        access: Access::default(),
+    };
     let store = Store::new(options).unwrap();
     tokio::spawn(store.clone().run());
     eventually("a connection", PATIENCE, async || store.state().up.then_some(())).await;

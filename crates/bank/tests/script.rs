@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_bank::{Down, Limits, Options, Store};
+use holdfast_bank::access::Access;
+use holdfast_bank::{Down, Limits, Options, Stores};
 use holdfast_quota::lease::{Ask, Bank, BankEvent, Rules};
 use holdfast_quota::limit::Limit;
 use holdfast_testkit::{RedisServer, eventually};
@@ -12,10 +13,18 @@ use holdfast_types::Mono;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-async fn connected(redis: &RedisServer, seed: u64) -> Arc<Store> {
+async fn connected(redis: &RedisServer, seed: u64) -> Arc<Stores> {
     let (url, within) = (redis.url(), Duration::from_millis(500));
-    let options = Options { url, namespace: "test".into(), within, gateways: 1, seed, keeps: "limits" };
-    let store = Store::new(options).unwrap();
+    let options = Options {
+        url,
+        namespace: "test".into(),
+        within,
+        gateways: 1,
+        seed,
+        keeps: "limits",
+        access: Access::default(),
+    };
+    let store = Stores::new(options, &[]).unwrap();
     tokio::spawn(store.clone().run());
     eventually("a connection", PATIENCE, async || store.state().up.then_some(())).await;
     store

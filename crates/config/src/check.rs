@@ -192,6 +192,7 @@ fn check_submissions(checker: &mut Checker<'_, '_>, file: &File) {
         checker.fault(&token, "names no key_file: a token of one gateway must be good at all of them");
     }
     let Some(section) = &file.ledger else { return };
+    crate::redis::check(checker, &ledger.field("store_access"), section.store.as_ref(), &section.store_access);
     if is_one_of_many && section.store.is_none() {
         checker.fault(&ledger, "names no store: a retry may come to another gateway, which must know of the first try");
     }
@@ -205,6 +206,13 @@ fn check_submissions(checker: &mut Checker<'_, '_>, file: &File) {
 fn check_limits(checker: &mut Checker<'_, '_>, file: &File) {
     let path = Path::Root.field("limits");
     crate::check_limits::scope(checker, &path.field("global"), &file.limits.global);
+    let limits = &file.limits;
+    crate::redis::check(checker, &path.field("store_access"), limits.store.as_ref(), &limits.store_access);
+    let nodes = &limits.store_nodes;
+    let is_secure = limits.store.as_ref().map(crate::RedisUrl::is_secure);
+    if !nodes.is_empty() && nodes.iter().any(|node| Some(node.is_secure()) != is_secure) {
+        checker.fault(&path.field("store_nodes"), "are to be like `store`: all of them redis://, or all rediss://");
+    }
     let attempts = &file.limits.attempts_per_address;
     let path = path.field("attempts_per_address");
     crate::check_limits::has_rate(checker, &path, "rate", attempts.rate.is_some(), "burst", attempts.burst.is_some());

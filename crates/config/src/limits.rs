@@ -8,7 +8,7 @@ use std::time::Duration;
 use holdfast_types::{Bytes, ModelName, PlanName};
 use serde_json::{Value as Json, json};
 
-use crate::compound::{MapOf, Named, Optional, Parsed, Required};
+use crate::compound::{MapOf, Named, Optional, Required};
 use crate::fault::{Sink, quoted};
 use crate::kind::{Choice, Kind, scalar};
 use crate::number::{Count, SPAN_UNITS, show_span};
@@ -145,49 +145,6 @@ section! {
         burst: Option<u32> = None, Optional(Count { least: 0, most: u32::MAX });
     }
 }
-
-/// Where a Redis or Valkey is, without a password.
-#[derive(Clone, PartialEq, Eq)]
-pub struct RedisUrl(Box<str>);
-
-impl RedisUrl {
-    /// `redis://HOST:PORT`, perhaps with a database.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl std::fmt::Debug for RedisUrl {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-pub(crate) const REDIS: Parsed<RedisUrl> = Parsed {
-    want: "a URL such as redis://127.0.0.1:6379",
-    parse: redis_url,
-    show: |url| json!(url.0),
-    pattern: "^redis://[^/@]+:[0-9]+(/[0-9]+)?$",
-};
-
-fn redis_url(text: &str) -> Result<RedisUrl, String> {
-    let rest = text.strip_prefix("redis://").ok_or("is not a URL such as redis://127.0.0.1:6379")?;
-    let (place, database) = rest.split_once('/').unwrap_or((rest, "0"));
-    if place.contains('@') {
-        return Err("has a user or a password; the store is reached without".to_owned());
-    }
-    let endpoint = crate::text::url(&format!("http://{place}"))?;
-    let database: u8 = database.parse().map_err(|_| "has a database that is no number")?;
-    Ok(RedisUrl(format!("redis://{endpoint}/{database}").into()))
-}
-
-pub(crate) const NAMESPACE: Parsed<Box<str>> = Parsed {
-    want: "a name",
-    parse: |text| holdfast_types::PlanName::parse(text).map(|name| name.as_str().into()).map_err(|why| why.to_string()),
-    show: |name| json!(name),
-    pattern: "^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$",
-};
 
 /// What has limits of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -28,6 +28,8 @@ fn paths(config: &mut Config) -> impl Iterator<Item = &mut PathBuf> {
         let tls = store.tls.as_mut().map(|tls| [&mut tls.authorities, &mut tls.certificates, &mut tls.key]);
         tls.into_iter().flatten().chain([&mut store.password_file])
     });
+    let shared = config.limits.store_access.paths().into_iter();
+    let shared = shared.chain(config.ledger.iter_mut().flat_map(|ledger| ledger.store_access.paths()));
     let control = config.control.as_mut().map(|control| {
         let tls = control.tls.as_mut().map(|tls| [&mut tls.certificates, &mut tls.key, &mut tls.gateways]);
         tls.into_iter().flatten().chain([&mut control.secret_file])
@@ -43,6 +45,6 @@ fn paths(config: &mut Config) -> impl Iterator<Item = &mut PathBuf> {
     });
     let optional = admin.into_iter().chain(admin_tls.into_iter().chain(data_tls).flatten()).chain(logs).chain(receipts);
     let optional = optional.chain(store.into_iter().flatten()).chain(control.into_iter().flatten());
-    let optional = optional.chain(gateway.into_iter().flatten());
+    let optional = optional.chain(gateway.into_iter().flatten()).chain(shared);
     optional.filter_map(Option::as_mut).chain(jwt).chain([&mut config.state])
 }

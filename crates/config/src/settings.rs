@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use holdfast_types::Bytes;
 
-use crate::compound::{Optional, Required};
+use crate::compound::{List, Optional, Required};
 use crate::kind::{Choice, Flag};
-use crate::limits::{AttemptLimits, NAMESPACE, REDIS, RedisUrl, ScopeLimits};
+use crate::limits::{AttemptLimits, ScopeLimits};
 use crate::number::{Count, Positive};
+use crate::redis::{NAMESPACE, REDIS, RedisAccess, RedisUrl};
 use crate::section::{form, section};
 use crate::special::AdminKind;
 use crate::text::{ADDRESS, HEADER, PATH};
@@ -82,6 +83,19 @@ pub enum Truth {
     File,
 }
 
+/// Which answers say how much is left of the limits that a request came under.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TellLimits {
+    /// All of those that came under one.
+    #[default]
+    Answers,
+    /// Refusals.
+    Refusals,
+}
+
+pub(crate) const TELL: Choice<TellLimits> =
+    Choice(&[("answers", TellLimits::Answers), ("refusals", TellLimits::Refusals)]);
+
 pub(crate) const TRUTH: Choice<Truth> = Choice(&[("store", Truth::Store), ("file", Truth::File)]);
 
 section! {
@@ -109,8 +123,14 @@ section! {
         waiting: u32 = 10_000, Count { least: 0, most: 1_000_000 };
         /// What all tenants together may use.
         global: ScopeLimits = ScopeLimits::default(), form::<ScopeLimits>();
-        /// Where gateways share the limits of tenants and of all together: `redis://HOST:PORT`, or with `/DB` behind it. Read at the start. Left out: each gateway applies them by itself.
+        /// Who is told what is left of the limits that a request came under: `answers`, all of them; or only `refusals`.
+        tell: TellLimits = TellLimits::Answers, TELL;
+        /// Where gateways share the limits of tenants and of all together: `redis://HOST:PORT`, or with `/DB` behind it; `rediss://` for TLS. Read at the start. Left out: each gateway applies them by itself.
         store: Option<RedisUrl> = None, Optional(REDIS);
+        /// More plain stores beside `store`, over which limits are spread: a ring. All gateways name the same. Not for the nodes of a cluster, of which one is enough: it names the others. Read at the start.
+        store_nodes: Vec<RedisUrl> = Vec::new(), List { item: REDIS, least: 0 };
+        /// How that store is reached: TLS, user and password. Read at the start.
+        store_access: RedisAccess = RedisAccess::default(), form::<RedisAccess>();
         /// How long one call of that store may take.
         store_within: Duration = Duration::from_millis(5), millis_to(1, 1_000);
         /// What its keys begin with: the gateways of one fleet have the same.
@@ -302,8 +322,10 @@ section! {
         keep: Duration = secs(DAY / 1_000), millis_to(1_000, 30 * DAY);
         /// What becomes of a submission with a key and no route token while the ledger does not answer. `refuse`: 503, to be tried again. `decide`: it is resolved as if it were new, and its answer has `x-holdfast-resolution: unledgered`.
         on_failure: LedgerFailure = LedgerFailure::Refuse, LEDGER_FAILURE;
-        /// Where several gateways keep it: `redis://HOST:PORT`, or with `/DB` behind it. Left out: the file `ledger.redb` in `state`.
+        /// Where several gateways keep it: `redis://HOST:PORT`, or with `/DB` behind it; `rediss://` for TLS. Left out: the file `ledger.redb` in `state`.
         store: Option<RedisUrl> = None, Optional(REDIS);
+        /// How that store is reached: TLS, user and password. Read at the start.
+        store_access: RedisAccess = RedisAccess::default(), form::<RedisAccess>();
         /// How long one call of that store may take.
         within: Duration = Duration::from_millis(5), millis_to(1, 1_000);
         /// What its keys begin with: the gateways of one fleet have the same.

@@ -69,7 +69,12 @@ fn row<'v>(limits: &'v Value, scope: &str, limit: &str) -> &'v Value {
 #[tokio::test]
 async fn a_refused_client_is_told_all_that_it_needs_and_nobody_else_notices() {
     let rig = Rig::start("", "user: { requests: 2/h }, tenant: { requests: 100/h }").await;
-    assert!(rig.infer("acme", "u").await.expect(200).header("ratelimit").is_empty());
+    let served = rig.infer("acme", "u").await.expect(200);
+    assert_eq!(
+        served.header("ratelimit-policy"),
+        "\"user-requests\";q=2;w=3600;qu=\"requests\", \"tenant-requests\";q=100;w=3600;qu=\"requests\""
+    );
+    assert_eq!(served.header("ratelimit"), "\"user-requests\";r=1;t=1800, \"tenant-requests\";r=99;t=36");
     let _ = rig.infer("acme", "u").await.expect(200);
     let refused = rig.infer("acme", "u").await.expect(429);
     assert_eq!(refused.header("x-holdfast-error"), "rate_limited");
@@ -136,6 +141,48 @@ async fn a_refused_client_is_told_all_that_it_needs_and_nobody_else_notices() {
     let plans = rig.gateway.cli_json(&["limits", "plan", "list"]).await;
     assert_eq!(plans["plans"][0]["spec"]["tenant"]["requests"], "100/h", "{plans}");
     assert!(listed.contains("standard") && listed.contains("100/h") && !listed.contains("bolt"), "{listed}");
+}
+
+/// What is left is told with every answer, of the limit that is nearest first; a limit of bytes is what clients of language models know as tokens.
+#[tokio::test]
+async fn an_admitted_client_is_told_what_is_left() {
+    let plan = "user: { requests: 5/h, concurrency: 3 }, tenant: { bytes: 1KiB/h, bytes_burst: 64KiB }";
+    let rig = Rig::start("", plan).await;
+    let body = format!(r#"{{"inputs":[],"id":"{}"}}"#, "x".repeat(1_003));
+    assert_eq!(body.len(), 1_024);
+    let fields = [("x-tenant", "acme"), ("x-user", "u")];
+    let served = rig.send(&fields, &body).await.expect(200);
+    let state = served.header("ratelimit");
+    assert!(
+        state.starts_with("\"user-concurrency\";r=2, \"user-requests\";r=4;t=720, \"tenant-bytes\";r=6"),
+        "{state}"
+    );
+    let policy = served.header("ratelimit-policy");
+    assert!(policy.contains("\"user-concurrency\";q=3;qu=\"concurrent-requests\""), "{policy}");
+    assert!(policy.contains("\"tenant-bytes\";q=1024;w=3600;qu=\"content-bytes\""), "{policy}");
+    // Four fifths of one are less than nearly all of the other.
+    let first = ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"];
+    assert_eq!(first.map(|name| served.header(name)), ["5", "4", "720"]);
+    let requests = ["x-ratelimit-limit-requests", "x-ratelimit-remaining-requests", "x-ratelimit-reset-requests"];
+    assert_eq!(requests.map(|name| served.header(name)), ["5", "4", "720s"]);
+    assert_eq!(served.header("x-ratelimit-limit-tokens"), "1024");
+    let left: u64 = served.header("x-ratelimit-remaining-tokens").parse().expect("a number");
+    assert!((63 * 1_024..64 * 1_024).contains(&left), "what was sent is gone: {left}");
+    // Also of what the model server refuses; and nobody is told of what refuses nothing.
+    let nothing = rig.send(&[("x-tenant", "bolt"), ("x-user", "u")], &body).await.expect(200);
+    assert!(nothing.header("ratelimit").is_empty() && nothing.header("x-ratelimit-limit").is_empty());
+    let shadow = json!({ "spec": { "mode": "shadow", "user": { "requests": "1/h" } } });
+    let _ = rig.gateway.admin.put("/v1/plans/standard", &[], &shadow).await.expect(200);
+    eventually("shadow mode", PATIENCE, async || (rig.limits().await["tenants"][0]["mode"] == "shadow").then_some(()))
+        .await;
+    assert!(rig.infer("acme", "u").await.expect(200).header("ratelimit").is_empty());
+}
+
+#[tokio::test]
+async fn who_shall_not_be_told_what_is_left_is_told_of_refusals_only() {
+    let rig = Rig::start("limits: { tell: refusals }", "user: { requests: 1/h }").await;
+    assert!(rig.infer("acme", "u").await.expect(200).header("ratelimit").is_empty());
+    assert!(rig.infer("acme", "u").await.expect(429).header("ratelimit").contains("r=0"));
 }
 
 #[tokio::test]
@@ -208,6 +255,9 @@ async fn bodies_count_by_their_bytes_and_one_that_never_fits_is_too_large() {
         statuses.push(rig.send(&fields, &body(1_024)).await.status.as_u16());
     }
     assert_eq!(statuses, [200, 200, 200, 200, 429, 429]);
+    let refused = rig.send(&fields, &body(1_024)).await.expect(429);
+    assert_eq!(refused.header("x-ratelimit-limit-tokens"), "1024", "{}", refused.text());
+    assert_eq!(refused.header("x-ratelimit-reset-tokens"), format!("{}s", refused.header("retry-after")));
     let refused = rig.send(&fields, &body(4_097)).await.expect(413);
     assert_eq!(refused.header("x-holdfast-error"), "too_large");
     let bytes = row(&rig.limits().await, "tenant", "bytes").clone();

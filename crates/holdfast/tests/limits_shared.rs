@@ -1,5 +1,5 @@
 //! Limits over three real gateways and one real Redis: the bound, the calls, and what happens when the store hangs, dies, is flushed and comes back.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::path::Path;
 use std::time::Duration;
@@ -57,6 +57,15 @@ impl Fleet {
         for gateway in &self.gateways {
             eventually(what, PATIENCE, async || is(&limits(gateway).await["store"]).then_some(())).await;
         }
+    }
+
+    /// Calls of the store so far.
+    async fn calls(&self) -> u64 {
+        let mut sum = 0;
+        for gateway in &self.gateways {
+            sum += limits(gateway).await["store"]["calls"].as_u64().unwrap();
+        }
+        sum
     }
 
     /// Offers half as much again and more than the limit, in unequal parts, and says what came of it.
@@ -125,44 +134,99 @@ async fn three_gateways_share_one_limit() {
     let worst = witness(&times, &reports, bound);
     let per_gateway: Vec<usize> = reports.iter().map(|r| r.count(|record| record.status == 200)).collect();
     assert!(per_gateway.iter().all(|count| *count > 40), "nobody is left out: {per_gateway:?}");
-    let calls: u64 = {
-        let mut sum = 0;
-        for gateway in &fleet.gateways {
-            sum += limits(gateway).await["store"]["calls"].as_u64().unwrap();
-        }
-        sum
-    };
+    let calls = fleet.calls().await;
     println!("admitted {} (per gateway {per_gateway:?}), bound {bound}, passed by {worst}, calls {calls}", times.len());
 }
 
-/// RL-05, RL-07, RL-08, RL-02: hangs, dies, comes back empty, is flushed: no 5xx, nobody shut out, nothing unlimited, no spike.
+/// What is printed of a phase.
+struct Phase {
+    name: &'static str,
+    length: Duration,
+    offered: usize,
+    admitted: usize,
+    /// Most in any one second.
+    most: usize,
+    worst: u64,
+    calls: u64,
+}
+
+impl Phase {
+    fn print(&self) {
+        let second = self.length.as_secs_f64().max(0.001);
+        println!(
+            "| {} | {second:.1} | {:.0} | {:.1} | {} | {} | {:.1} |",
+            self.name,
+            self.offered as f64 / second,
+            self.admitted as f64 / second,
+            self.most,
+            self.worst,
+            self.calls as f64 / second,
+        );
+    }
+}
+
+/// The most of these times that lie in one second.
+fn most_in_a_second(times: &[Duration]) -> usize {
+    let mut first = 0;
+    let count = |(last, time): (usize, &Duration)| {
+        while *time - times[first] > Duration::from_secs(1) {
+            first += 1;
+        }
+        last + 1 - first
+    };
+    times.iter().enumerate().map(count).max().unwrap_or_default()
+}
+
+/// A phase lasts until 250 requests more were admitted; with `PHASE_SECONDS`, for figures, as long as that says.
+async fn last(loads: &[Load]) {
+    wait_admitted(loads, 250).await;
+    if let Some(seconds) = std::env::var("PHASE_SECONDS").ok().and_then(|text| text.parse().ok()) {
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+    }
+}
+
+/// RL-05, RL-07, RL-08, RL-02: hangs, dies, comes back empty, is flushed: no 5xx, nobody shut out, nothing unlimited, no spike. Prints the table of
+/// docs/limits.md.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_store_may_hang_die_and_forget() {
     let mut fleet = Fleet::start().await;
     let bound = 3 * 3;
     let mut phases = Vec::new();
-    for phase in ["well", "frozen", "thawed", "killed", "started again", "flushed"] {
-        let loads = fleet.offer();
-        match phase {
-            "frozen" => fleet.redis.proc.freeze(),
-            "thawed" => fleet.redis.proc.thaw(),
+    for name in ["well", "stopped", "goes on", "killed", "started again", "flushed", "well again"] {
+        let (loads, calls) = (fleet.offer(), fleet.calls().await);
+        match name {
+            "stopped" => fleet.redis.proc.freeze(),
+            "goes on" => fleet.redis.proc.thaw(),
             "killed" => fleet.redis.proc.kill9(),
             "started again" => fleet.redis.restart().await,
             "flushed" => drop(fleet.redis.command(&["FLUSHALL"])),
             _ => {}
         }
-        let is_up = !matches!(phase, "frozen" | "killed");
-        fleet.wait(phase, |store| store["up"] == is_up).await;
-        wait_admitted(&loads, 250).await;
+        let is_up = !matches!(name, "stopped" | "killed");
+        fleet.wait(name, |store| store["up"] == is_up).await;
+        last(&loads).await;
+        let calls = fleet.calls().await - calls;
         let reports = stop(loads).await;
         let times = admitted(&reports);
         // A phase begins with what the one before has left: a full bucket at most, and each gateway's own.
         let worst = witness(&times, &reports, bound + 3 * 3 + RATE / 2);
-        phases.push((phase, times.len(), times.last().copied().unwrap_or_default(), worst));
+        let length = reports.iter().flat_map(|report| &report.0).map(|record| record.done).max().unwrap_or_default();
+        let offered = reports.iter().map(|report| report.0.len()).sum();
+        phases.push(Phase {
+            name,
+            length,
+            offered,
+            admitted: times.len(),
+            most: most_in_a_second(&times),
+            worst,
+            calls,
+        });
     }
-    for (phase, count, length, worst) in &phases {
-        println!("{phase}: {count} admitted in {length:?}, passed burst + rate x time by {worst}");
-    }
+    println!(
+        "| the store | seconds | offered/s | admitted/s | most in a second | over burst + rate x time | calls/s |"
+    );
+    println!("|---|---:|---:|---:|---:|---:|---:|");
+    phases.iter().for_each(Phase::print);
     for gateway in &fleet.gateways {
         let store = limits(gateway).await["store"].clone();
         assert!(store["admitted_alone"].as_u64().unwrap() > 0 && store["failures"].as_u64().unwrap() > 0, "{store}");

@@ -98,7 +98,7 @@ struct Idle<B> {
 pub struct ReplicaPool<B> {
     connector: Arc<Connector>,
     idle: Mutex<VecDeque<Idle<B>>>,
-    bound: Arc<Bound<B>>,
+    pub(crate) bound: Arc<Bound<B>>,
     opened: AtomicU64,
     lost: Arc<Notify>,
     tasks: Tasks,
@@ -169,7 +169,7 @@ where
         self.newest_idle(idle, turn).ok()
     }
 
-    fn newest_idle(self: &Arc<Self>, idle: Duration, turn: Turn) -> Result<ReplicaConn<B>, Turn> {
+    pub(crate) fn newest_idle(self: &Arc<Self>, idle: Duration, turn: Turn) -> Result<ReplicaConn<B>, Turn> {
         loop {
             let Some(found) = self.idle.lock().pop_back() else { return Err(turn) };
             found.idle.store(false, Ordering::SeqCst);
@@ -322,6 +322,11 @@ where
     pub fn headed(&self, answer: Answered<B>) -> Result<Response<Incoming>, SendError<B>> {
         self.patience.end();
         answer.map_err(|mut error| SendError { unsent: error.take_message().map(Box::new), cause: error.into_error() })
+    }
+
+    /// Closes the connection; the turn goes on.
+    pub(crate) fn into_turn(self) -> Turn {
+        self.turn
     }
 
     /// Gives the connection back. To be called only when the answer has been read to its end.

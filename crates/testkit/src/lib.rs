@@ -43,7 +43,7 @@ pub use mlserver::MlServer;
 pub use model_server::ModelServer;
 pub use postgres::PostgresServer;
 pub use proc::{Proc, free_port};
-pub use redis::RedisServer;
+pub use redis::{RedisCluster, RedisServer};
 pub use script::{Script, Step};
 pub use stub::Stub;
 pub use temp::TempDir;

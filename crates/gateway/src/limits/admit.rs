@@ -1,7 +1,8 @@
 //! One request at all scopes: connection, user, tenant, everybody. All of them let it pass, or none loses anything; what it holds goes back when it ends.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use http::HeaderValue;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use xxhash_rust::xxh3::xxh3_128_with_seed;
@@ -12,7 +13,7 @@ use holdfast_quota::limit::Allowance;
 use holdfast_quota::scopes::Scope;
 use holdfast_types::{ModelName, Mono, PlanName};
 
-use super::book::{Book, Gate, Hold};
+use super::book::{Book, By, Gate, Hold, Others};
 use super::terms::{Key, Terms, What};
 
 /// The bucket of one client connection. Made when its first limited request comes.
@@ -52,6 +53,8 @@ struct Gates {
     runs: bool,
     /// Whether one counts bytes, which are settled when the request ends.
     bytes: bool,
+    /// The policies that admitted clients are told, without users and with them, once one was: they are the table's.
+    policies: [OnceLock<HeaderValue>; 2],
 }
 
 /// A book with the limits that a route's requests come under.
@@ -65,6 +68,8 @@ pub(super) struct Scoped {
 /// The limits of a tenant's requests for one model. Kept with the route.
 pub struct RouteLimits {
     shadow: bool,
+    /// Whether admitted clients are told what is left.
+    pub(super) tells: bool,
     pub(super) connection: Allowance,
     pub(super) tenant: Option<Scoped>,
     /// The same for users with a plan that they may choose.
@@ -97,11 +102,13 @@ pub struct Asking<'a> {
 /// What a request holds. Given back by [`RouteLimits::settle`].
 #[derive(Clone, Copy, Debug)]
 pub struct Taken {
-    endpoint: LimitedEndpoint,
+    pub(super) endpoint: LimitedEndpoint,
     user: Option<u128>,
     plan: Option<u16>,
     bytes: u64,
     connection: bool,
+    /// Of which of the tenant's gates the tokens are of users that share a bucket.
+    others: Others,
     /// In shadow mode scopes may have let it pass without room.
     tenant: bool,
     global: bool,
@@ -155,6 +162,12 @@ impl Scoped {
         if endpoint == LimitedEndpoint::Infer { infer } else { metadata }
     }
 
+    /// Where the policies are kept that clients of such requests are told.
+    pub(super) fn policy(&self, endpoint: LimitedEndpoint, has_user: bool) -> &OnceLock<HeaderValue> {
+        let [nobodys, users] = &self.gates(endpoint).policies;
+        if has_user { users } else { nobodys }
+    }
+
     /// The gates of a request in order. Whom nobody names has none of a user's.
     pub(super) fn of(&self, endpoint: LimitedEndpoint, has_user: bool) -> &[Gate] {
         let gates = self.gates(endpoint);
@@ -162,10 +175,13 @@ impl Scoped {
         gates.all.get(from..).unwrap_or_default()
     }
 
-    fn take(&self, asking: &Asking<'_>, user: Option<u128>, scope: Scope) -> Result<(), Refusal> {
+    fn take(&self, asking: &Asking<'_>, user: Option<u128>, scope: Scope) -> Result<Others, Refusal> {
         let gates = self.of(asking.endpoint, user.is_some());
         let how = (asking.again, asking.credit && scope != Scope::Global);
-        let Err(short) = self.book.take(asking.now, user, gates, asking.bytes, how) else { return Ok(()) };
+        let short = match self.book.take(asking.now, user, gates, asking.bytes, how) {
+            Ok(others) => return Ok(others),
+            Err(short) => short,
+        };
         let gate = gates.get(short.gate);
         let is_users = user.is_some() && short.gate < self.gates(asking.endpoint).users;
         let scope = if is_users { Scope::User } else { scope };
@@ -179,7 +195,7 @@ impl RouteLimits {
         tenant: Option<(Arc<Book>, &Terms)>,
         global: Option<(Arc<Book>, &Terms)>,
         model: &ModelName,
-        salt: u64,
+        (salt, tells): (u64, bool),
     ) -> Self {
         let terms = tenant.as_ref().map(|(_, terms)| *terms);
         let scopes = [Some(Scope::User), Some(Scope::Tenant)];
@@ -191,6 +207,7 @@ impl RouteLimits {
         Self {
             chosen: chosen.into_boxed_slice(),
             shadow: terms.is_some_and(|terms| terms.shadow),
+            tells,
             connection: terms.map(|terms| terms.connection).unwrap_or_default(),
             tenant: tenant.map(|(book, terms)| Scoped::new(book, terms, model, scopes, None)),
             global: global.map(|(book, terms)| Scoped::new(book, terms, model, [None, Some(Scope::Global)], None)),
@@ -242,6 +259,7 @@ impl RouteLimits {
             plan: asking.plan,
             bytes: asking.bytes,
             connection: false,
+            others: Others::default(),
             tenant: false,
             global: false,
         };
@@ -258,7 +276,7 @@ impl RouteLimits {
         let own = self.own(asking.plan).map(|scoped| scoped.take(asking, user, Scope::Tenant));
         match own {
             None => {}
-            Some(Ok(())) => taken.tenant = true,
+            Some(Ok(others)) => (taken.tenant, taken.others) = (true, others),
             Some(Err(refusal)) => {
                 if let Err(refusal) = self.refuse(refusal, &mut would) {
                     self.give_back(asking.on, asking.now, &taken);
@@ -291,7 +309,8 @@ impl RouteLimits {
             on.give_back(now);
         }
         for (scoped, user) in self.held(taken) {
-            scoped.book.give_back(now, user, scoped.of(taken.endpoint, user.is_some()), |what| what.cost(taken.bytes));
+            let by = By { user, others: taken.others };
+            scoped.book.give_back(now, by, scoped.of(taken.endpoint, user.is_some()), |what| what.cost(taken.bytes));
         }
     }
 
@@ -304,21 +323,27 @@ impl RouteLimits {
         }
         for (scoped, user) in self.held(taken) {
             let (kinds, gates) = (scoped.gates(taken.endpoint), scoped.of(taken.endpoint, user.is_some()));
+            let by = By { user, others: taken.others };
             let (back, more) = (taken.bytes.saturating_sub(bytes), bytes.saturating_sub(taken.bytes));
             if kinds.runs || (kinds.bytes && back > 0) {
                 let cost = |what: What| if what == What::Requests { 0 } else { what.cost(back) };
-                scoped.book.give_back(now, user, gates, cost);
+                scoped.book.give_back(now, by, gates, cost);
             }
             if kinds.bytes && more > 0 {
-                scoped.book.charge_bytes(now, user, gates, more);
+                scoped.book.charge_bytes(now, by, gates, more);
             }
         }
     }
 
-    fn held(&self, taken: &Taken) -> impl Iterator<Item = (&Scoped, Option<u128>)> {
+    pub(super) fn held(&self, taken: &Taken) -> impl Iterator<Item = (&Scoped, Option<u128>)> {
         let tenant = self.own(taken.plan).filter(|_| taken.tenant).map(|scoped| (scoped, taken.user));
         let global = self.global.as_ref().filter(|_| taken.global).map(|scoped| (scoped, None));
         tenant.into_iter().chain(global)
+    }
+
+    /// Whether these are the limits of everybody.
+    pub(super) fn is_global(&self, scoped: &Scoped) -> bool {
+        self.global.as_ref().is_some_and(|global| std::ptr::eq(global, scoped))
     }
 
     /// The book that a refusal is from.

@@ -20,7 +20,7 @@ use holdfast_types::Mono;
 use super::shared::{Leased, Link};
 use super::steps::Steps;
 use super::terms::{Cap, Key, Terms, What};
-use super::users::{Room, Users};
+use super::users::{Room, Users, Whose};
 
 /// One limit and what is used of it.
 pub(super) enum Use {
@@ -52,6 +52,35 @@ impl What {
             Self::Bytes => bytes,
             Self::Requests | Self::Running => 1,
         }
+    }
+}
+
+/// Who asks or gives back: a user, if one is known, and of which gates its tokens are of the bucket of all users that have none of their own.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct By {
+    pub(super) user: Option<u128>,
+    pub(super) others: Others,
+}
+
+/// A bit for each gate of a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Others(u8);
+
+impl Others {
+    fn note(&mut self, gate: usize, whose: Whose) {
+        if whose == Whose::Others {
+            self.0 |= 1 << (gate % 8);
+        }
+    }
+
+    const fn at(self, gate: usize) -> Whose {
+        if self.0 & 1 << (gate % 8) == 0 { Whose::Own } else { Whose::Others }
+    }
+}
+
+impl By {
+    fn at(self, gate: usize) -> Option<(u128, Whose)> {
+        self.user.map(|user| (user, self.others.at(gate)))
     }
 }
 
@@ -218,45 +247,50 @@ impl Book {
         gates: &[Gate],
         bytes: u64,
         (again, credit): (bool, bool),
-    ) -> Result<(), Short> {
+    ) -> Result<Others, Short> {
         let mut inner = self.inner.lock();
         let now = inner.at(now);
+        let mut others = Others::default();
         for (index, gate) in gates.iter().enumerate() {
             let cost = gate.what.cost(bytes);
             let taken = match inner.of(gate.at) {
-                None => Ok(()),
-                Some(Use::Leased(leased)) => leased.take(now, cost, again),
+                None => Ok(Whose::Own),
+                Some(Use::Leased(leased)) => leased.take(now, cost, again).map(|()| Whose::Own),
                 Some(used) => used.take(now, user, cost, credit).map_err(|wait| (wait, false)),
             };
-            if let Err((wait, soon)) = taken {
-                for gate in gates.iter().take(index) {
-                    inner.give_back(now, user, gate.at, gate.what.cost(bytes));
+            match taken {
+                Ok(whose) => others.note(index, whose),
+                Err((wait, soon)) => {
+                    let by = By { user, others };
+                    for (index, gate) in gates.iter().enumerate().take(index) {
+                        inner.give_back(now, by.at(index), gate.at, gate.what.cost(bytes));
+                    }
+                    return Err(Short { gate: index, wait, soon });
                 }
-                return Err(Short { gate: index, wait, soon });
             }
         }
-        Ok(())
+        Ok(others)
     }
 
     /// Gives back what `cost` says of each gate.
-    pub(super) fn give_back(&self, now: Mono, user: Option<u128>, gates: &[Gate], cost: impl Fn(What) -> u64) {
+    pub(super) fn give_back(&self, now: Mono, by: By, gates: &[Gate], cost: impl Fn(What) -> u64) {
         let mut inner = self.inner.lock();
         let now = inner.at(now);
-        for gate in gates {
+        for (index, gate) in gates.iter().enumerate() {
             match cost(gate.what) {
                 0 => {}
-                cost => inner.give_back(now, user, gate.at, cost),
+                cost => inner.give_back(now, by.at(index), gate.at, cost),
             }
         }
     }
 
     /// Takes bytes that have come already.
-    pub(super) fn charge_bytes(&self, now: Mono, user: Option<u128>, gates: &[Gate], bytes: u64) {
+    pub(super) fn charge_bytes(&self, now: Mono, by: By, gates: &[Gate], bytes: u64) {
         let mut inner = self.inner.lock();
         let now = inner.at(now);
-        for gate in gates.iter().filter(|gate| gate.what == What::Bytes) {
+        for (index, gate) in gates.iter().enumerate().filter(|(_, gate)| gate.what == What::Bytes) {
             if let Some(used) = inner.of(gate.at) {
-                used.charge(now, user, bytes);
+                used.charge(now, by.at(index), bytes);
             }
         }
     }
@@ -278,6 +312,13 @@ impl Book {
         inner.limits.get(usize::from(at)).map(|(key, used)| look(key, used))
     }
 
+    /// Looks at those of a request.
+    pub(super) fn look_at(&self, gates: &[Gate], mut look: impl FnMut(&Key, &Use)) {
+        let inner = self.inner.lock();
+        let limits = gates.iter().filter_map(|gate| inner.limits.get(usize::from(gate.at)));
+        limits.for_each(|(key, used)| look(key, used));
+    }
+
     /// Looks at all of them.
     pub(super) fn look_at_all<T>(&self, look: impl FnMut(&(Key, Use)) -> T) -> Vec<T> {
         self.inner.lock().limits.iter().map(look).collect()
@@ -294,7 +335,7 @@ impl Inner {
         self.limits.get_mut(usize::from(at)).map(|(_, used)| used)
     }
 
-    fn give_back(&mut self, now: Mono, user: Option<u128>, at: u16, cost: u64) {
+    fn give_back(&mut self, now: Mono, user: Option<(u128, Whose)>, at: u16, cost: u64) {
         if let Some(used) = self.of(at) {
             used.give_back(now, user, cost);
         }
@@ -347,8 +388,9 @@ impl Use {
         true
     }
 
-    fn take(&mut self, now: Mono, user: Option<u128>, cost: u64, credit: bool) -> Result<(), Wait> {
-        match self {
+    /// Takes the cost, and says whose bucket it was if it is a limit of users.
+    fn take(&mut self, now: Mono, user: Option<u128>, cost: u64, credit: bool) -> Result<Whose, Wait> {
+        let taken = match self {
             Self::Rate(metered) if credit => metered.borrow(now, cost),
             Self::Rate(metered) => metered.take(now, cost),
             Self::Leased(leased) => leased.take(now, cost, false).map_err(|(wait, _)| wait),
@@ -361,12 +403,13 @@ impl Use {
                 }
             }
             Self::RateByUser(Allowance::Limited(limit), users) => {
+                let Some(user) = user else { return Ok(Whose::Own) };
                 let take = if credit { Users::borrow } else { Users::take };
-                user.map_or(Ok(()), |user| take(users, *limit, now, user, cost))
+                return take(users, *limit, now, user, cost);
             }
             Self::AtOnce(most, running) => started(running.start(*most), *most),
             Self::AtOnceByUser(most, by_user) => {
-                let Some(user) = user else { return Ok(()) };
+                let Some(user) = user else { return Ok(Whose::Own) };
                 let running = by_user.entry(user).or_default();
                 let free = running.start(*most);
                 if running.count() == 0 {
@@ -374,10 +417,11 @@ impl Use {
                 }
                 started(free, *most)
             }
-        }
+        };
+        taken.map(|()| Whose::Own)
     }
 
-    fn give_back(&mut self, now: Mono, user: Option<u128>, tokens: u64) {
+    fn give_back(&mut self, now: Mono, user: Option<(u128, Whose)>, tokens: u64) {
         match self {
             Self::Rate(metered) => metered.give_back(now, tokens),
             Self::Leased(leased) => leased.holder.give_back(now, tokens),
@@ -389,7 +433,7 @@ impl Use {
             Self::RateByUser(..) => {}
             Self::AtOnce(_, running) => running.end(),
             Self::AtOnceByUser(_, by_user) => {
-                let Some(user) = user else { return };
+                let Some((user, _)) = user else { return };
                 if let Some(running) = by_user.get_mut(&user) {
                     running.end();
                     if running.count() == 0 {
@@ -400,7 +444,7 @@ impl Use {
         }
     }
 
-    fn charge(&mut self, now: Mono, user: Option<u128>, cost: u64) {
+    fn charge(&mut self, now: Mono, user: Option<(u128, Whose)>, cost: u64) {
         match self {
             Self::Rate(metered) => metered.charge(now, cost),
             Self::Leased(leased) => leased.holder.charge(now, cost),

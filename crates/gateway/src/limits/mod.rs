@@ -10,6 +10,7 @@
 //! | `attempts` | connections that addresses open |
 //! | `steps` | how short a limit is, and the steps that sockets take then |
 //! | `told` | what a client that is refused is told |
+//! | `left` | what a client that is admitted is told |
 //! | `show` | the limits and their use, for the admin port |
 //!
 //! What was used is kept here and not in the table, so that a new table changes what is allowed and forgets nothing. The rules are `quota`'s. A tenant's
@@ -19,6 +20,7 @@
 mod admit;
 mod attempts;
 mod book;
+mod left;
 mod measured;
 mod shared;
 mod show;
@@ -34,12 +36,13 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use holdfast_config::Config;
+use holdfast_config::{Config, TellLimits};
 use holdfast_telemetry::Clock;
 use holdfast_types::{ModelName, TenantId};
 
 pub use admit::{Asking, OnConnection, Refusal, RouteLimits, Taken};
 pub use attempts::AddressAttempts;
+pub use left::tell_left;
 pub use measured::Measured;
 pub use shared::Link;
 pub use show::{explained, listed};
@@ -56,6 +59,7 @@ use users::Room;
 pub struct LimitTable {
     tenants: Arc<HashMap<TenantId, Arc<Terms>>>,
     global: Option<Arc<Terms>>,
+    tells: bool,
     kept: Arc<Kept>,
 }
 
@@ -109,7 +113,8 @@ impl Kept {
         // Whoever is limited no more and has nothing running is forgotten.
         books.retain(|tenant, book| tenants.contains_key(tenant) || Arc::strong_count(book) > 1);
         drop(books);
-        LimitTable { tenants: Arc::new(tenants), global, kept: self.clone() }
+        let tells = config.limits.tell == TellLimits::Answers;
+        LimitTable { tenants: Arc::new(tenants), global, tells, kept: self.clone() }
     }
 
     fn book(&self, tenant: &TenantId, terms: &Terms) -> Arc<Book> {
@@ -141,6 +146,6 @@ impl LimitTable {
         }
         let own = terms.map(|terms| (self.kept.book(tenant, terms), terms.as_ref()));
         let global = self.global.as_ref().map(|terms| (self.kept.global.clone(), terms.as_ref()));
-        Some(Box::new(RouteLimits::new(own, global, model, self.kept.salt)))
+        Some(Box::new(RouteLimits::new(own, global, model, (self.kept.salt, self.tells))))
     }
 }

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use holdfast_bank::{Limits, MAX_PARTS, Options, Store};
+use holdfast_bank::{Limits, MAX_PARTS, Options, Stores};
 use holdfast_config::Config;
 use holdfast_quota::lease::{Ask, Effect, Event, GatewayId, Holder, Rules, Terms};
 use holdfast_quota::limit::Limit;
@@ -40,7 +40,7 @@ pub(super) struct Order {
 
 /// The way to the store.
 pub struct Link {
-    store: Arc<Store>,
+    store: Arc<Stores>,
     calls: Limits,
     orders: mpsc::Sender<Order>,
     waiting: Mutex<Option<mpsc::Receiver<Order>>>,
@@ -64,12 +64,15 @@ pub(super) struct Leased {
 impl Link {
     /// The way to the store that is configured.
     pub fn new(config: &Config) -> Option<Arc<Self>> {
-        let url = config.limits.store.as_ref()?.as_str().to_owned();
+        let url = config.limits.store.as_ref()?;
+        let access = crate::store_access::of(url, &config.limits.store_access);
+        let url = url.as_str().to_owned();
         let mut random = Random::new();
         let (me, within) = (random.next(), config.limits.store_within);
         let namespace = config.limits.store_namespace.to_string();
         let gateways = config.limits.store_gateways;
-        let store = Store::new(Options { url, namespace, within, gateways, seed: me, keeps: "limits" });
+        let more: Vec<String> = config.limits.store_nodes.iter().map(|url| url.as_str().to_owned()).collect();
+        let store = Stores::new(Options { url, namespace, within, gateways, seed: me, keeps: "limits", access }, &more);
         let store = store.inspect_err(|why| tracing::error!(%why, "the store of limits cannot be used")).ok()?;
         let (orders, waiting) = mpsc::channel(QUEUE);
         let retry = Duration::from_millis(400 + random.next() % 200);
@@ -89,6 +92,12 @@ impl Link {
     #[must_use]
     pub fn state(&self) -> holdfast_bank::State {
         self.store.state()
+    }
+
+    /// Why the store cannot be connected to, if that is so.
+    #[must_use]
+    pub fn why(&self) -> Option<String> {
+        self.store.why()
     }
 
     /// Tokens that were admitted while the store did not answer.

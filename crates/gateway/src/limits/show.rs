@@ -30,7 +30,7 @@ pub fn listed(table: &LimitTable, of: Option<&str>, after: Option<&str>, most: u
         let state = link.state();
         json!({
             "up": state.up, "gateways": state.gateways, "calls": state.calls, "failures": state.failures, "connects": state.connects,
-            "admitted_alone": link.admitted_alone(),
+            "admitted_alone": link.admitted_alone(), "why": link.why(),
         })
     });
     json!({ "tenants": rows, "global": global, "next": next, "store": store })

@@ -1,6 +1,7 @@
 //! Limits as requests meet them: all or nothing, nothing lost, nothing forgotten, bounded.
 
 mod places;
+mod refunds;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use holdfast_quota::scopes::Scope;
 use holdfast_types::{FailureKind, ModelName, Mono, TenantId};
 
 use super::admit::OnConnection;
-use super::users::{Room, Users};
+use super::users::{Room, Users, Whose};
 use super::{Asking, Kept, LimitTable, Refusal, RouteLimits, Taken, What, listed};
 
 const MS: u64 = 1_000_000;
@@ -297,7 +298,8 @@ fn without_room_new_users_share_a_bucket_and_nobody_who_is_known_is_forgotten() 
     let limit = Limit::per_second(1, 5);
     let mut users = Users::new(room);
     let now = Mono(1);
-    (0..4).for_each(|user| (0..5).for_each(|_| users.take(limit, now, user, 1).unwrap()));
+    let own = (0..4).flat_map(|user| [user; 5]).map(|user| users.take(limit, now, user, 1));
+    assert!(own.collect::<Vec<_>>().iter().all(|taken| *taken == Ok(Whose::Own)));
     let shared = (4..1_000).filter(|user| users.take(limit, now, *user, 1).is_ok()).count();
     assert_eq!((shared, users.counts()), (5, (4, true)));
     assert!((0..4).all(|user| users.take(limit, now, user, 1).is_err()), "they are still over their limit");
@@ -342,7 +344,7 @@ proptest! {
             now = now.after(Duration::from_millis(millis));
             match what {
                 0 => users.sweep(limit, now, 8),
-                1 => users.give_back(limit, now, 7, 3),
+                1 => users.give_back(limit, now, (7, Whose::Own), 3),
                 _ => {
                     // Who shares a bucket with others has had less than its own would have given.
                     let alone = users.counts().0 < most as usize || !users.counts().1;

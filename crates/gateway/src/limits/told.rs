@@ -15,12 +15,12 @@ use super::terms::What;
 use crate::headers;
 
 /// The names of the fields. The draft (draft-ietf-httpapi-ratelimit-headers-11) may change them once more.
-const fn names() -> [HeaderName; 2] {
+pub(super) const fn names() -> [HeaderName; 2] {
     [HeaderName::from_static("ratelimit-policy"), HeaderName::from_static("ratelimit")]
 }
 
 /// What those have who came before the draft: limit, remaining, seconds until it is worth to come again.
-const fn former_names() -> [HeaderName; 3] {
+pub(super) const fn former_names() -> [HeaderName; 3] {
     [
         HeaderName::from_static("x-ratelimit-limit"),
         HeaderName::from_static("x-ratelimit-remaining"),
@@ -28,8 +28,8 @@ const fn former_names() -> [HeaderName; 3] {
     ]
 }
 
-/// What clients of language models look for, of requests alone: there are limits of other things. The last one is a span with its unit.
-const fn names_of_requests() -> [HeaderName; 3] {
+/// What clients of language models look for, of requests. The last one is a span with its unit.
+pub(super) const fn names_of_requests() -> [HeaderName; 3] {
     [
         HeaderName::from_static("x-ratelimit-limit-requests"),
         HeaderName::from_static("x-ratelimit-remaining-requests"),
@@ -37,16 +37,30 @@ const fn names_of_requests() -> [HeaderName; 3] {
     ]
 }
 
+/// The same of what they send, for which the gateway counts bytes.
+pub(super) const fn names_of_tokens() -> [HeaderName; 3] {
+    [
+        HeaderName::from_static("x-ratelimit-limit-tokens"),
+        HeaderName::from_static("x-ratelimit-remaining-tokens"),
+        HeaderName::from_static("x-ratelimit-reset-tokens"),
+    ]
+}
+
 /// Where waiting does not help there is still a number to be told, and one that keeps clients from asking at once.
 const NEVER: Duration = Duration::from_secs(60);
 
 /// The figures of a limit as clients are told them.
-struct Figures {
-    quota: u64,
+#[derive(Clone, Copy)]
+pub(super) struct Figures {
+    pub(super) quota: u64,
     /// In whole seconds; None: of requests at once.
-    window: Option<u64>,
-    remaining: u64,
-    unit: &'static str,
+    pub(super) window: Option<u64>,
+    pub(super) remaining: u64,
+    /// What may remain at most.
+    pub(super) burst: u64,
+    /// In whole seconds, if nobody takes anything meanwhile. None: of requests at once, or never.
+    pub(super) full_in: Option<u64>,
+    pub(super) unit: &'static str,
 }
 
 impl Refusal {
@@ -98,49 +112,75 @@ impl Refusal {
 
     fn figures(&self, limits: &RouteLimits, on: &OnConnection, now: Mono) -> Option<Figures> {
         if self.scope == Scope::Connection {
-            return limited(limits.connection).map(|limit| over_time(limit, on.available(now).unwrap_or(0), self.what));
+            let left = on.available(now).unwrap_or(0);
+            return limited(limits.connection).map(|limit| Figures::over_time(limit, left, self.what));
         }
         // How everybody together does is no single tenant's business.
         if self.scope == Scope::Global {
             return None;
         }
         let found = limits.book(self.scope)?.look(self.at?, |_, used| match used {
-            Use::Rate(metered) => limited(metered.allowance())
-                .map(|limit| over_time(limit, metered.available(now).unwrap_or(0), self.what)),
-            // What other gateways hold is not known here.
-            Use::Leased(leased) => Some(over_time(leased.limit(), leased.holder.held(), self.what)),
-            Use::RateByUser(allowance, users) => {
-                let limit = limited(*allowance)?;
-                let left = self.user.map_or(0, |user| users.available(limit, now, user));
-                Some(over_time(limit, left, self.what))
-            }
-            Use::AtOnce(Some(most), running) => Some(at_once(*most, running.count())),
-            Use::AtOnceByUser(Some(most), by_user) => {
-                let running = self.user.and_then(|user| by_user.get(&user)).map_or(0, |running| running.count());
-                Some(at_once(*most, running))
-            }
-            Use::AtOnce(None, _) | Use::AtOnceByUser(None, _) => None,
+            // What the store has is none of a client's that it has just refused.
+            Use::Leased(leased) => Some(Figures::over_time(leased.limit(), leased.holder.held(), self.what)),
+            _ => Figures::of(used, self.user, now, self.what),
         });
         found.flatten()
     }
 }
 
+impl Figures {
+    /// Of a limit in a book; of a user's for this user. None: there is no limit.
+    pub(super) fn of(used: &Use, user: Option<u128>, now: Mono, what: What) -> Option<Self> {
+        let rate = |allowance, left| limited(allowance).map(|limit| Self::over_time(limit, left, what));
+        match used {
+            Use::Rate(metered) => rate(metered.allowance(), metered.available(now).unwrap_or(0)),
+            Use::Leased(leased) => Some(Self::over_time(leased.limit(), leased.holder.left(now), what)),
+            Use::RateByUser(allowance, users) => {
+                let limit = limited(*allowance)?;
+                rate(*allowance, user.map_or(0, |user| users.available(limit, now, user)))
+            }
+            Use::AtOnce(Some(most), running) => Some(Self::at_once(*most, running.count())),
+            Use::AtOnceByUser(Some(most), by_user) => {
+                let running = user.and_then(|user| by_user.get(&user)).map_or(0, |running| running.count());
+                Some(Self::at_once(*most, running))
+            }
+            Use::AtOnce(None, _) | Use::AtOnceByUser(None, _) => None,
+        }
+    }
+
+    /// Quota and window of a rate. A window is in whole seconds, so what is given for less is told for as much as a second.
+    pub(super) fn over_time(limit: Limit, remaining: u64, what: What) -> Self {
+        let per = limit.rate.per();
+        let window = whole_seconds(per).max(1);
+        let quota = u128::from(limit.rate.tokens()) * u128::from(window) * 1_000_000_000 / per.as_nanos().max(1);
+        let quota = u64::try_from(quota).unwrap_or(u64::MAX);
+        let full_in = limit.rate.time_for(limit.burst.saturating_sub(remaining)).map(whole_seconds);
+        let unit = if what == What::Bytes { "content-bytes" } else { "requests" };
+        Self { quota, window: Some(window), remaining, burst: limit.burst, full_in, unit }
+    }
+
+    fn at_once(most: u32, running: u32) -> Self {
+        let (remaining, quota) = (u64::from(most.saturating_sub(running)), u64::from(most));
+        Self { quota, window: None, remaining, burst: quota, full_in: None, unit: "concurrent-requests" }
+    }
+
+    /// The three fields that clients of language models look for.
+    pub(super) fn tell_model_clients(&self, names: [HeaderName; 3], reset: Option<u64>, fields: &mut HeaderMap) {
+        let [limit, left, reset_name] = names;
+        fields.insert(limit, self.quota.into());
+        fields.insert(left, self.remaining.into());
+        if let Some(Ok(span)) = reset.map(|seconds| HeaderValue::try_from(format!("{seconds}s"))) {
+            fields.insert(reset_name, span);
+        }
+    }
+}
+
+fn whole_seconds(span: Duration) -> u64 {
+    span.as_secs() + u64::from(span.subsec_nanos() > 0)
+}
+
 fn limited(allowance: Allowance) -> Option<Limit> {
     if let Allowance::Limited(limit) = allowance { Some(limit) } else { None }
-}
-
-/// Quota and window of a rate. A window is in whole seconds, so what is given for less is told for as much as a second.
-fn over_time(limit: Limit, remaining: u64, what: What) -> Figures {
-    let per = limit.rate.per();
-    let window = (per.as_secs() + u64::from(per.subsec_nanos() > 0)).max(1);
-    let quota = u128::from(limit.rate.tokens()) * u128::from(window) * 1_000_000_000 / per.as_nanos().max(1);
-    let unit = if what == What::Bytes { "content-bytes" } else { "requests" };
-    Figures { quota: u64::try_from(quota).unwrap_or(u64::MAX), window: Some(window), remaining, unit }
-}
-
-fn at_once(most: u32, running: u32) -> Figures {
-    let remaining = u64::from(most.saturating_sub(running));
-    Figures { quota: u64::from(most), window: None, remaining, unit: "concurrent-requests" }
 }
 
 /// Adds what a refused client is told to the fields of its answer. `retry` is what `Retry-After` says.
@@ -159,7 +199,7 @@ pub fn tell(
         }
     };
     if let Some(figures) = refusal.figures(limits, on, now) {
-        let Figures { quota, window, remaining, unit } = figures;
+        let Figures { quota, window, remaining, unit, .. } = figures;
         let window = window.map(|window| format!(";w={window}")).unwrap_or_default();
         let until = retry.map(|seconds| format!(";t={seconds}")).unwrap_or_default();
         let [policy, state] = names();
@@ -171,14 +211,13 @@ pub fn tell(
         if let Some(seconds) = retry {
             put(reset, seconds.to_string());
         }
-        if refusal.what == What::Requests {
-            let [limit, left, reset] = names_of_requests();
-            put(limit, quota.to_string());
-            put(left, remaining.to_string());
-            if let Some(seconds) = retry {
-                put(reset, format!("{seconds}s"));
-            }
+        match refusal.what {
+            What::Requests => figures.tell_model_clients(names_of_requests(), retry, fields),
+            What::Bytes => figures.tell_model_clients(names_of_tokens(), retry, fields),
+            What::Running => {}
         }
     }
-    put(headers::LIMIT, name);
+    if let Ok(name) = HeaderValue::try_from(name) {
+        fields.insert(headers::LIMIT, name);
+    }
 }

@@ -39,6 +39,10 @@ impl Room {
         of_one < self.most_of_one.load(Relaxed) as usize && self.used.fetch_update(Relaxed, Relaxed, is_free).is_ok()
     }
 
+    fn is_free(&self, of_one: usize) -> bool {
+        of_one < self.most_of_one.load(Relaxed) as usize && self.used.load(Relaxed) < self.most.load(Relaxed)
+    }
+
     fn give_back(&self, count: usize) {
         self.used.fetch_sub(u32::try_from(count).unwrap_or(u32::MAX), Relaxed);
     }
@@ -65,6 +69,15 @@ impl Hasher for AsIs {
 }
 
 type Part = HashMap<u128, Bucket, BuildHasherDefault<AsIs>>;
+
+/// Whose bucket something was taken from. Who took it has to remember, for a user may get a bucket of its own meanwhile, or lose it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// The user's own.
+    Own,
+    /// The one of all users that have none.
+    Others,
+}
 
 /// See the module.
 pub struct Users {
@@ -100,31 +113,41 @@ impl Users {
         self.parts.iter().map(|part| (part.capacity() * 8 / 7 + 16) * place).sum()
     }
 
-    /// Takes the cost from the user's bucket, or nothing.
-    pub fn take(&mut self, limit: Limit, now: Mono, user: u128, cost: u64) -> Result<(), Wait> {
-        self.bucket(limit, now, user).take(limit, now, cost)
+    /// Takes the cost from the user's bucket, or nothing; and says whose bucket it was.
+    pub fn take(&mut self, limit: Limit, now: Mono, user: u128, cost: u64) -> Result<Whose, Wait> {
+        let (bucket, whose) = self.bucket(limit, now, user);
+        bucket.take(limit, now, cost).map(|()| whose)
     }
 
     /// The same, on credit if need be.
-    pub fn borrow(&mut self, limit: Limit, now: Mono, user: u128, cost: u64) -> Result<(), Wait> {
-        self.bucket(limit, now, user).borrow(limit, now, cost)
+    pub fn borrow(&mut self, limit: Limit, now: Mono, user: u128, cost: u64) -> Result<Whose, Wait> {
+        let (bucket, whose) = self.bucket(limit, now, user);
+        bucket.borrow(limit, now, cost).map(|()| whose)
     }
 
-    pub fn give_back(&mut self, limit: Limit, now: Mono, user: u128, tokens: u64) {
-        // Whoever was forgotten had a full bucket. Who shares one with others loses it: of somebody who was forgotten it would be a token that is made.
-        if let Some(bucket) = self.known(user) {
+    /// Gives back where it was taken. A bucket that was forgotten meanwhile was full.
+    pub fn give_back(&mut self, limit: Limit, now: Mono, (user, whose): (u128, Whose), tokens: u64) {
+        let bucket = if whose == Whose::Others { self.others.as_mut() } else { self.known(user) };
+        if let Some(bucket) = bucket {
             bucket.give_back(limit, now, tokens);
         }
     }
 
-    pub fn charge(&mut self, limit: Limit, now: Mono, user: u128, cost: u64) {
-        self.bucket(limit, now, user).charge(limit, now, cost);
+    /// Takes a cost that has arisen already, where the first part of it was taken.
+    pub fn charge(&mut self, limit: Limit, now: Mono, (user, whose): (u128, Whose), cost: u64) {
+        let bucket = match whose {
+            Whose::Others => self.others.get_or_insert_with(|| Bucket::full(limit, now)),
+            Whose::Own => self.bucket(limit, now, user).0,
+        };
+        bucket.charge(limit, now, cost);
     }
 
     /// What is left to a user, without noting that anybody asked.
     pub fn available(&self, limit: Limit, now: Mono, user: u128) -> u64 {
         let known = self.parts.get(self.part_of(user)).and_then(|part| part.get(&user));
-        known.map_or(limit.burst, |bucket| bucket.available(limit, now))
+        // Who would be new where there is no room has what the others have.
+        let others = || self.others.as_ref().filter(|_| !self.room.is_free(self.len));
+        known.or_else(others).map_or(limit.burst, |bucket| bucket.available(limit, now))
     }
 
     /// Another limit; what is in use stays in use.
@@ -167,11 +190,11 @@ impl Users {
         (user >> 64) as usize % self.parts.len()
     }
 
-    fn bucket(&mut self, limit: Limit, now: Mono, user: u128) -> &mut Bucket {
+    fn bucket(&mut self, limit: Limit, now: Mono, user: u128) -> (&mut Bucket, Whose) {
         let at = self.part_of(user);
         let is_known = self.parts.get(at).is_some_and(|part| part.contains_key(&user));
         if !is_known && !self.has_room(limit, now) {
-            return self.others.get_or_insert_with(|| Bucket::full(limit, now));
+            return (self.others.get_or_insert_with(|| Bucket::full(limit, now)), Whose::Others);
         }
         if !is_known {
             self.len += 1;
@@ -181,9 +204,9 @@ impl Users {
         }
         let at = self.part_of(user);
         match self.parts.get_mut(at) {
-            Some(part) => part.entry(user).or_insert_with(|| Bucket::full(limit, now)),
+            Some(part) => (part.entry(user).or_insert_with(|| Bucket::full(limit, now)), Whose::Own),
             // There is always a part.
-            None => self.others.get_or_insert_with(|| Bucket::full(limit, now)),
+            None => (self.others.get_or_insert_with(|| Bucket::full(limit, now)), Whose::Others),
         }
     }
 

@@ -11,6 +11,7 @@ use holdfast_telemetry::Clock;
 use holdfast_types::Failure;
 
 use super::identify;
+use super::said::MESSAGE;
 use crate::exchange::Exchange;
 use crate::limits::{self, Asking, Refusal, RouteLimits, Taken};
 use crate::settings::Settings;
@@ -176,6 +177,21 @@ pub async fn wait_for_order(exchange: &mut Exchange, ordered: Ordered) -> Result
             exchange.wait += Clock::now().since(begun);
             return end(exchange, limits, admitted, would);
         }
+    }
+}
+
+/// Adds what the client of an admitted request is told of its limits. A message over a socket has no such fields.
+#[inline]
+pub fn tell_left(exchange: &Exchange, fields: &mut HeaderMap) {
+    if exchange.admitted.is_some() && exchange.method != MESSAGE {
+        tell_left_of(exchange, fields);
+    }
+}
+
+fn tell_left_of(exchange: &Exchange, fields: &mut HeaderMap) {
+    let limits = exchange.resolution.as_ref().and_then(|resolution| resolution.state.limits.as_ref());
+    if let (Some(taken), Some(limits), Some(on)) = (&exchange.admitted, limits, exchange.on_connection.kept()) {
+        limits::tell_left(limits, taken, on, Clock::now(), fields);
     }
 }
 

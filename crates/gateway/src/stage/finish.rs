@@ -25,6 +25,7 @@ pub fn answer(mut exchange: Box<Exchange>, received: Received) -> Response<Answe
         }
     }
     let mut fields = received.fields;
+    super::admit::tell_left(&exchange, &mut fields);
     exchange.stamp(&mut fields);
     let body = match received.body {
         ReceivedBody::Whole(bytes) => AnswerBody::whole(bytes, Some(exchange)),
@@ -93,6 +94,7 @@ pub fn failed(mut exchange: Box<Exchange>, failure: &Failure) -> Response<Answer
     if exchange.limited.is_some() {
         super::admit::tell(&exchange, failure, fields);
     }
+    super::admit::tell_left(&exchange, fields);
     if matches!(failure.kind, FailureKind::TooLarge) || failure.status == Some(408) {
         // What is left of the body is not read: the connection cannot carry another request.
         fields.insert(CONNECTION, HeaderValue::from_static("close"));

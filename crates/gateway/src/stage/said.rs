@@ -19,6 +19,9 @@ use crate::exchange::{Exchange, Resolution};
 use crate::settings::Settings;
 use crate::worker::Worker;
 
+/// The method of a message.
+pub const MESSAGE: &str = "MESSAGE";
+
 /// What a message over a socket asks for.
 pub struct Said<'a> {
     /// Whose it is.
@@ -52,7 +55,7 @@ pub fn enter_message(
     resolved: Result<Resolution, Failure>,
     said: Said<'_>,
 ) -> Result<Box<Call>, FailedMessage> {
-    exchange.method = "MESSAGE";
+    exchange.method = MESSAGE;
     exchange.endpoint = Endpoint::Infer;
     exchange.stamps = settings.stamps;
     let gateway = exchange.gateway().clone();

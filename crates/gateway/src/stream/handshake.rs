@@ -26,7 +26,8 @@ use holdfast_telemetry::Clock;
 use holdfast_types::{Failure, FailureKind};
 
 use super::openings::{Allowed, Opened};
-use super::session::{Session, Side};
+use super::session::Session;
+use super::side::Side;
 use super::through::Through;
 use super::upstream::{self, Upstream};
 use crate::asker::Asker;

@@ -8,6 +8,7 @@
 //! | `session` | the life of a socket: what it waits for, and how it ends |
 //! | `native` | one message: identity, route, ladder, limits, and off to a replica |
 //! | `through`, `upstream` | a socket that is passed through, and the model server's side of it |
+//! | `side` | what both kinds of sockets share: whose they are, their limits, their steps |
 //! | `peek` | a look into messages that are not ours |
 //! | `message` | what a message says, and the frames that answer it |
 //! | `life` | whether a client still lives |
@@ -28,6 +29,7 @@ mod openings;
 mod overload;
 mod peek;
 mod session;
+mod side;
 mod through;
 mod upstream;
 mod wire;

@@ -4,14 +4,13 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::HeaderMap;
 use http_body_util::{BodyExt, LengthLimitError, Limited as Bounded};
 
 use holdfast_codec::oip::ModelOp;
 use holdfast_codec::ws::code;
-use holdfast_config::{LimitedEndpoint, MessagePriority, MessageType, Stamps};
+use holdfast_config::{MessagePriority, MessageType, Stamps};
 use holdfast_quota::bucket::Wait;
 use holdfast_quota::ladder::Verdict;
 use holdfast_quota::limit::Limit;
@@ -21,12 +20,12 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::message::{self, Id, Message};
 use super::overload::Overload;
-use super::session::{Session, Side};
+use super::session::Session;
+use super::side::Side;
 use crate::asker::Asker;
 use crate::exchange::{Exchange, RequestId, Resolution};
 use crate::exposed;
-use crate::identity::Refused;
-use crate::limits::{OnConnection, Refusal, RouteLimits, Step};
+use crate::limits::{Refusal, RouteLimits, Step};
 use crate::settings::Settings;
 use crate::stage::accept::ModelCall;
 use crate::stage::flow::Call;
@@ -54,63 +53,6 @@ pub struct Done {
     limited: Option<Limited>,
 }
 
-impl Side {
-    /// Who the socket's user is in these limits.
-    pub fn user(&self, limits: &RouteLimits, settings: &Settings) -> Option<u128> {
-        let credentials = &self.credentials;
-        let user = identify::user(&credentials.fields, settings, credentials.subject.as_deref()).ok().flatten();
-        user.and_then(|user| limits.who(user))
-    }
-
-    /// The place of the plan that the socket's user has chosen.
-    pub fn plan(&self, limits: &RouteLimits) -> Option<u16> {
-        self.credentials.subject.as_ref().and_then(|subject| limits.chosen(subject.chosen()?))
-    }
-
-    /// The first scope of which less than this share is left, in percent of its burst; with 0, nothing at all.
-    pub fn short(&self, now: Mono, limits: &RouteLimits, settings: &Settings, below: u32) -> Option<Scope> {
-        let is_short = |left: u64, burst: u64| match below {
-            0 => left == 0,
-            below => u128::from(left) * 100 < u128::from(burst) * u128::from(below),
-        };
-        let guard = self.on.begin();
-        let on = guard.kept::<OnConnection>();
-        limits.short(now, (LimitedEndpoint::Infer, self.plan(limits)), self.user(limits, settings), on, is_short)
-    }
-
-    /// Whether the socket may stay.
-    ///
-    /// # Errors
-    /// The close code and the reason.
-    pub fn prove_again(&mut self, now: Mono) -> Result<(), (u16, Cow<'static, str>)> {
-        let settings = self.gateway.tables.load().settings.clone();
-        if settings.stream.is_none() {
-            return Err((code::GOING_AWAY, "there are no WebSockets here any more".into()));
-        }
-        self.prove(now, &settings).map_err(|failure| {
-            let is_over = failure.kind == FailureKind::Unauthenticated;
-            (if is_over { code::POLICY } else { code::TRY_LATER }, failure.detail)
-        })
-    }
-
-    /// Whose socket it is, looked up again.
-    ///
-    /// # Errors
-    /// `unauthenticated`, `identity_stale`.
-    pub fn prove(&mut self, now: Mono, settings: &Settings) -> Result<(), Failure> {
-        match identify::again(&self.credentials.fields, settings, self.credentials.peer.as_deref(), now) {
-            Ok(subject) => {
-                self.credentials.subject = subject;
-                Ok(())
-            }
-            Err(Refused::Failed(failure)) => Err(failure),
-            Err(Refused::Waits(_)) => {
-                Err(Failure::new(FailureKind::IdentityStale, "the keys of the token's issuer are being fetched"))
-            }
-        }
-    }
-}
-
 /// A message on its way, before it is a request.
 struct Asked {
     id: RequestId,
@@ -136,7 +78,7 @@ impl Session {
 
     /// What is no message costs nothing but its bytes, so it may not come for ever.
     fn misread(&mut self, now: Mono, id: Option<&Id>, failure: &Failure) {
-        self.count("malformed");
+        self.side.count("malformed");
         self.send(&message::failed(id, failure, &HeaderMap::new()));
         if self.overload(now).ladder.violates(now) {
             self.shut_out(now, None, "too many messages that are not understood");
@@ -147,7 +89,7 @@ impl Session {
     pub(super) fn turn_away(&mut self, text: &[u8]) {
         let id = message::read(text).map_or_else(|misread| misread.0, |message| Some(message.id));
         let failure = Failure::new(FailureKind::Draining, "this gateway is about to stop");
-        self.count("draining");
+        self.side.count("draining");
         self.send(&message::failed(id.as_ref(), &failure, &HeaderMap::new()));
     }
 
@@ -158,7 +100,7 @@ impl Session {
         let settings = &table.settings;
         if let Err(failure) = self.side.prove(now, settings) {
             self.send(&message::failed(Some(&message.id), &failure, &HeaderMap::new()));
-            self.count("unproved");
+            self.side.count("unproved");
             if failure.kind == FailureKind::Unauthenticated {
                 self.close(now, code::POLICY, &failure.detail);
             }
@@ -238,14 +180,14 @@ impl Session {
         match (overload.ladder.before(now, weighed, true), weighed.stream) {
             (None, _) => return Descent::Goes(message),
             (Some(Verdict::Dropped), _) => {
-                self.step(limits, scope, Step::Dropped);
-                self.count("dropped");
+                self.side.step(limits, scope, Step::Dropped);
+                self.side.count("dropped");
                 self.send(&message::dropped(&message.id, "low"));
             }
             (Some(Verdict::Held), Some(stream)) => {
                 if let Some(older) = overload.hold(stream, message, bytes) {
-                    self.step(limits, scope, Step::Coalesced);
-                    self.count("coalesced");
+                    self.side.step(limits, scope, Step::Coalesced);
+                    self.side.count("coalesced");
                     self.send(&message::dropped(&older.id, "replaced"));
                 }
             }
@@ -303,7 +245,7 @@ impl Session {
         };
         match said::enter_message(exchange, settings, asked.resolved, said) {
             Ok(call) => {
-                self.count("served");
+                self.side.count("served");
                 if let Some(overload) = &mut self.overload {
                     overload.ladder.passed();
                 }
@@ -333,21 +275,16 @@ impl Session {
 
     fn told(&mut self, now: Mono, done: Done) {
         let Some(limited) = done.limited else { return self.send(&done.frame) };
-        self.count("limited");
-        let counts = matches!(limited.scope, Scope::Connection | Scope::User);
-        let verdict = self.overload(now).ladder.refused(now, limited.wait, counts);
         let state = limited.limits;
         let limits = state.as_ref().and_then(|state| state.limits.as_deref());
-        if let (Verdict::Refused { wait, warn: true }, Some(limits)) = (verdict, limits) {
-            self.step(limits, limited.scope, Step::Warned);
-            let wait = if let Wait::For(wait) = wait { wait } else { Duration::from_secs(60) };
+        let config = &self.config;
+        let overload = self.overload.get_or_insert_with(|| Box::new(Overload::new(config, now)));
+        let judged = self.side.refused(now, overload, (limited.scope, limited.wait), limits);
+        if let Some(wait) = judged.warn {
             self.send(&message::rate_limited(&limited.name, wait));
         }
         self.send(&done.frame);
-        if let Some(limits) = limits {
-            self.step(limits, limited.scope, if verdict == Verdict::Closed { Step::Closed } else { Step::Refused });
-        }
-        if verdict == Verdict::Closed {
+        if judged.closes {
             self.shut_out(now, limited.limit, "over the limits again and again");
         }
     }
@@ -361,15 +298,6 @@ impl Session {
     fn overload(&mut self, now: Mono) -> &mut Overload<Message> {
         let config = &self.config;
         self.overload.get_or_insert_with(|| Box::new(Overload::new(config, now)))
-    }
-
-    fn count(&self, outcome: &'static str) {
-        self.side.gateway.streams.metrics.messages.get([outcome]).inc();
-    }
-
-    fn step(&self, limits: &RouteLimits, scope: Scope, step: Step) {
-        limits.note(scope, step);
-        self.side.gateway.streams.metrics.ladder.get([scope.as_str(), step.as_str()]).inc();
     }
 }
 

@@ -10,40 +10,22 @@ use tokio::task::JoinSet;
 
 use holdfast_codec::ws::{Bounds, Event, Kind, Opcode, code};
 use holdfast_config::Stream;
-use holdfast_net::{ConnState, RequestGuard, Socket};
+use holdfast_net::{RequestGuard, Socket};
 use holdfast_telemetry::{Clock, GaugeGuard};
 use holdfast_types::Mono;
 
 use super::counted::code_label;
-use super::handshake::{Credentials, Home};
 use super::life::{Life, Sign};
 use super::message::{Id, Message};
 use super::native::Done;
-use super::openings::Opened;
 use super::overload::Overload;
+use super::side::Side;
 use super::wire::{Came, Wire};
-use crate::server::Gateway;
 
 /// How long a peer may take to answer a close.
 pub(super) const CLOSING: Duration = Duration::from_secs(2);
 /// After so many steps the others of the worker have their turn: a client that sends without end is always ready.
 pub(super) const TURNS: u32 = 16;
-
-/// What a socket has beside its bytes.
-pub struct Side {
-    /// The gateway.
-    pub gateway: Arc<Gateway>,
-    /// Where it lives.
-    pub home: Arc<Home>,
-    /// The connection that it is, or is a stream of.
-    pub on: Arc<ConnState>,
-    /// The client's address.
-    pub client: Option<Arc<str>>,
-    /// Whose it is.
-    pub credentials: Credentials,
-    /// Its place among the sockets of its user.
-    pub opened: Opened,
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {

@@ -10,11 +10,9 @@ use http::HeaderMap;
 
 use holdfast_codec::ws::{Bounds, Event, Kind, Opcode, code};
 use holdfast_config::{LimitedEndpoint, MessagePriority, MessageType, Stream, StreamRoute};
-use holdfast_net::{RequestGuard, Socket};
-use holdfast_quota::bucket::Wait;
+use holdfast_net::{RequestGuard, Seat, Socket};
 use holdfast_quota::ladder::Verdict;
 use holdfast_quota::limit::Limit;
-use holdfast_quota::scopes::Scope;
 use holdfast_telemetry::{Clock, GaugeGuard};
 use holdfast_types::Mono;
 
@@ -23,13 +21,15 @@ use super::life::{Life, Sign};
 use super::message;
 use super::overload::Overload;
 use super::peek::Peek;
-use super::session::{CLOSING, Side, TURNS};
+use super::session::{CLOSING, TURNS};
+use super::side::Side;
 use super::upstream::Upstream;
 use super::wire::{Came, Wire};
 use crate::exchange::Exchange;
 use crate::fleet::InFlight;
 use crate::limits::{Asking, OnConnection, Refusal, RouteLimits, Step};
 use crate::route_state::RouteState;
+use crate::upstream_body::UpstreamBody;
 
 /// A message of the client.
 type Said = (Kind, Vec<u8>);
@@ -65,6 +65,8 @@ pub struct Through {
     _open: GaugeGuard,
     on: RequestGuard,
     _in_flight: InFlight,
+    /// It is one of the connections that the replica may have.
+    _seat: Seat<UpstreamBody>,
 }
 
 enum What {
@@ -99,6 +101,7 @@ impl Through {
             _open: side.gateway.streams.metrics.sockets.track(),
             on: side.on.begin(),
             _in_flight: upstream.in_flight,
+            _seat: upstream.seat,
             side,
             config,
             route,
@@ -226,7 +229,7 @@ impl Through {
         if room * 100 < self.config.buffer.0 * u64::from(self.config.ladder.below)
             && self.kind(&Peek::of(kind, data)).priority == MessagePriority::Droppable
         {
-            self.count("dropped");
+            self.side.count("dropped");
             return;
         }
         self.exchange.bytes_out += data.len() as u64;
@@ -254,14 +257,14 @@ impl Through {
                 (Some(Verdict::Held), Some(stream)) => {
                     let older = overload.hold(stream, said, bytes);
                     if older.is_some() {
-                        self.step(limits, scope, Step::Coalesced);
-                        self.count("coalesced");
+                        self.side.step(limits, scope, Step::Coalesced);
+                        self.side.count("coalesced");
                     }
                     return;
                 }
                 (Some(_), _) => {
-                    self.step(limits, scope, Step::Dropped);
-                    self.count("dropped");
+                    self.side.step(limits, scope, Step::Dropped);
+                    self.side.count("dropped");
                     return;
                 }
             }
@@ -277,7 +280,7 @@ impl Through {
         let user = self.side.user(limits, &settings);
         let (endpoint, plan) = (LimitedEndpoint::Infer, self.side.plan(limits));
         let asking = Asking { now, endpoint, user, plan, on, bytes, again, credit };
-        match limits.admit(&asking, |refusal| self.limited(&refusal, "shadow")) {
+        match limits.admit(&asking, |refusal| self.side.limited(&refusal, "shadow")) {
             Ok(taken) => {
                 // A message is at an end with its sending: nothing of it runs on.
                 limits.settle(on, now, &taken, true, bytes);
@@ -310,26 +313,17 @@ impl Through {
         }
     }
 
-    fn limited(&self, refusal: &Refusal, mode: &'static str) {
-        let counter = &self.side.gateway.metrics.limited;
-        counter.get([refusal.scope.as_str(), refusal.what.as_str(), mode]).inc();
-    }
-
     fn refuse(&mut self, now: Mono, limits: &RouteLimits, said: &Said, refusal: Refusal) {
-        self.limited(&refusal, "refused");
-        self.count("limited");
-        let counts = matches!(refusal.scope, Scope::Connection | Scope::User);
-        let verdict = self.overload(now).ladder.refused(now, refusal.wait, counts);
-        if let Verdict::Refused { wait, warn: true } = verdict {
-            self.step(limits, refusal.scope, Step::Warned);
-            let wait = if let Wait::For(wait) = wait { wait } else { Duration::from_secs(60) };
+        self.side.limited(&refusal, "refused");
+        let config = &self.config;
+        let overload = self.overload.get_or_insert_with(|| Box::new(Overload::new(config, now)));
+        let judged = self.side.refused(now, overload, (refusal.scope, refusal.wait), Some(limits));
+        if let Some(wait) = judged.warn {
             self.notice(&message::rate_limited(&refusal.name(), wait));
         }
         let id = Peek::of(said.0, &said.1).id();
         self.notice(&message::failed(id.as_ref(), &refusal.failure(limits), &HeaderMap::new()));
-        let step = if verdict == Verdict::Closed { Step::Closed } else { Step::Refused };
-        self.step(limits, refusal.scope, step);
-        if verdict == Verdict::Closed {
+        if judged.closes {
             let limit = refusal.allowance(limits).unwrap_or(Limit::per_second(20, 40));
             self.side.opened.violated(now, limit);
             self.close(now, code::POLICY, "over the limits again and again");
@@ -345,7 +339,7 @@ impl Through {
 
     fn up(&mut self, said: Said) {
         if self.closing.is_none() {
-            self.count("served");
+            self.side.count("served");
             self.exchange.bytes_in += said.1.len() as u64;
             self.server.send(opcode(said.0), &said.1);
         }
@@ -461,15 +455,6 @@ impl Through {
     fn overload(&mut self, now: Mono) -> &mut Overload<Said> {
         let config = &self.config;
         self.overload.get_or_insert_with(|| Box::new(Overload::new(config, now)))
-    }
-
-    fn count(&self, outcome: &'static str) {
-        self.side.gateway.streams.metrics.messages.get([outcome]).inc();
-    }
-
-    fn step(&self, limits: &RouteLimits, scope: Scope, step: Step) {
-        limits.note(scope, step);
-        self.side.gateway.streams.metrics.ladder.get([scope.as_str(), step.as_str()]).inc();
     }
 }
 

@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 
 use holdfast_codec::ws::accept_key;
 use holdfast_config::StreamRoute;
-use holdfast_net::Socket;
+use holdfast_net::{Checkout, Seat, Socket};
 use holdfast_placement::health::HealthEvent;
 use holdfast_telemetry::Clock;
 use holdfast_types::{Failure, FailureKind, Mono};
@@ -28,6 +28,7 @@ use crate::headers;
 use crate::settings::Settings;
 use crate::stage::dispatch::{Holding, hold};
 use crate::until::until;
+use crate::upstream_body::UpstreamBody;
 
 /// The most bytes of a model server's head.
 const HEAD: usize = 16 * 1024;
@@ -36,6 +37,8 @@ const HEAD: usize = 16 * 1024;
 pub struct Upstream {
     /// Its bytes.
     pub socket: Socket,
+    /// It counts among the replica's connections.
+    pub seat: Seat<UpstreamBody>,
     /// Keeps the version from being unloaded.
     pub in_flight: InFlight,
     /// The subprotocol that it chose.
@@ -66,27 +69,59 @@ pub async fn open(
             return Err(Failure::new(FailureKind::UpstreamError, "the handshake cannot be written"));
         };
         let most = exchange.resolution.as_ref().map_or(Duration::ZERO, |r| r.state.pool.config.connections.connect);
+        let seat = seat(exchange, home, &replica, deadline).await;
+        let seat = match seat {
+            Ok(seat) => seat,
+            Err(failed) => {
+                fail(exchange, &replica, &mut holding, failed)?;
+                continue;
+            }
+        };
         exchange.sending(Clock::now());
         let opened = until(Clock::instant(deadline), shake(&replica, home, request, &key, most)).await;
         match opened {
             Ok(Ok((socket, protocol))) => {
                 count(exchange, "ok");
-                return Ok(Upstream { socket, in_flight, protocol });
+                return Ok(Upstream { socket, seat, in_flight, protocol });
             }
-            Ok(Err(failed)) => {
-                count(exchange, failed.label);
-                if failed.is_transport {
-                    exchange.gateway().driver.seen(&replica, HealthEvent::TransportError);
-                    replica.set_error(Some(failed.failure.detail.to_string()));
-                }
-                holding.failed(exchange, failed.failure)?;
-            }
+            Ok(Err(failed)) => fail(exchange, &replica, &mut holding, failed)?,
             Err(_) => {
                 count(exchange, "timeout");
                 let why = "the model server did not answer the handshake in time";
                 return Err(Failure::new(FailureKind::UpstreamTimeout, why));
             }
         }
+    }
+}
+
+fn fail(exchange: &mut Exchange, replica: &Arc<Replica>, holding: &mut Holding, failed: Failed) -> Result<(), Failure> {
+    count(exchange, failed.label);
+    if failed.is_transport {
+        exchange.gateway().driver.seen(replica, HealthEvent::TransportError);
+        replica.set_error(Some(failed.failure.detail.to_string()));
+    }
+    holding.failed(exchange, failed.failure)
+}
+
+/// A socket is a connection like any other: where as many are open as may be, it waits for its turn.
+async fn seat(
+    exchange: &Exchange,
+    home: &Home,
+    replica: &Replica,
+    deadline: Mono,
+) -> Result<Seat<UpstreamBody>, Failed> {
+    let times = exchange.resolution.as_ref().map(|resolution| resolution.state.pool.config.connections.clone());
+    let pool = replica.connections(home.worker.index).zip(times);
+    let Some((pool, times)) = pool else { return Err(Failed::transport("there is no worker for it")) };
+    let full = || {
+        let why = "no connection to the replica came free within the request's budget";
+        let failure = Failure::new(FailureKind::Overloaded, why).retry_in(Duration::from_secs(1));
+        Failed { failure, label: "overloaded", is_transport: false }
+    };
+    match until(Clock::instant(deadline), Box::pin(pool.seat(times.idle, times.connect))).await {
+        Ok(Ok(seat)) => Ok(seat),
+        Ok(Err(Checkout::Full)) | Err(_) => Err(full()),
+        Ok(Err(Checkout::Connect(why))) => Err(Failed::transport(format!("no connection: {why}"))),
     }
 }
 

@@ -76,6 +76,7 @@ impl Ledger {
                     gateways: 1,
                     seed: Random::new().next(),
                     keeps: "ledger",
+                    access: crate::store_access::of(url, &config.store_access),
                 };
                 let calls = ledger::Ledger::default();
                 Back::Store { store: Store::new(options)?, calls, free: Semaphore::new(CALLS) }

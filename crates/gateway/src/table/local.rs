@@ -71,6 +71,8 @@ impl Offers {
 #[derive(Clone, Debug, PartialEq)]
 struct SharedLimits {
     store: Option<holdfast_config::RedisUrl>,
+    access: holdfast_config::RedisAccess,
+    nodes: Vec<holdfast_config::RedisUrl>,
     within: std::time::Duration,
     namespace: Box<str>,
     gateways: u32,
@@ -80,6 +82,8 @@ impl SharedLimits {
     fn of(limits: &holdfast_config::Limits) -> Self {
         Self {
             store: limits.store.clone(),
+            access: limits.store_access.clone(),
+            nodes: limits.store_nodes.clone(),
             within: limits.store_within,
             namespace: limits.store_namespace.clone(),
             gateways: limits.store_gateways,

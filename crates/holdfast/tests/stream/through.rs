@@ -24,11 +24,15 @@ struct Rig {
 
 impl Rig {
     async fn start(stream: &str, plan: &str) -> Self {
+        Self::with(stream, plan, "").await
+    }
+
+    async fn with(stream: &str, plan: &str, pool: &str) -> Self {
         let echo = Echo::start().await;
         let config = format!(
             "auth: {{ trusted_header: x-tenant, trusted_user_header: x-user }}\n\
              stream: {{ routes: [{{ path: /v1/chat, model: screen, upstream: \"/chat/{{model}}/{{version}}\" }}, {{ path: /v1/gone, model: nothing }}], {stream} }}\n\
-             timeouts: {{ request: 5s, drain: 4s }}\npools:\n  - {{ name: p, protocol: open-inference, residency: static, health: {{ interval: 2s, timeout: 2s }}, \
+             timeouts: {{ request: 5s, drain: 4s }}\npools:\n  - {{ name: p, protocol: open-inference, residency: static, {pool} health: {{ interval: 2s, timeout: 2s }}, \
              replicas: [{{ name: r1, url: \"http://{}\", holds: [{{ model: screen, version: \"1\" }}] }}] }}\nmodels:\n  \
              - {{ name: screen, pool: p, versions: [{{ version: \"1\" }}] }}\nplans:\n  - {{ name: standard, {plan} }}\ntenants:\n  \
              - {{ name: acme, subset: 1, pins: {{ screen: \"1\" }}, plan: standard }}\n",
@@ -255,5 +259,18 @@ async fn sockets_that_end_at_any_moment_leave_nothing_behind() {
     socket.0.send(Message::text("hello")).await.unwrap();
     assert_eq!(next(&mut socket.0).await, Message::text("hello"));
     socket.leave().await;
+    rig.settled().await;
+}
+
+#[tokio::test]
+async fn a_socket_is_one_of_the_connections_that_a_replica_may_have() {
+    let rig = Rig::with("", "user: {}", "connections: { per_replica: 2, warm: 2 },").await;
+    let (first, second) = (rig.open().await, rig.open().await);
+    let refused = rig.try_open("/v1/chat", &[]).await.err();
+    assert_eq!(refused, Some(http::StatusCode::SERVICE_UNAVAILABLE), "none came free within its budget");
+    first.leave().await;
+    let third = rig.open().await;
+    second.leave().await;
+    third.leave().await;
     rig.settled().await;
 }

@@ -104,6 +104,8 @@ pub struct Answer {
     pub alone_for: Duration,
     /// When the bank's bucket has a token again, if nobody else takes it: what a refused client is told. In whole microseconds, rounded up.
     pub next_in: Duration,
+    /// Tokens that the bank has left.
+    pub there: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -242,7 +244,9 @@ impl Bank {
     fn answer(&self, now: Mono, ask: Ask, tokens: u64, chunk: u64, ask_after: Duration) -> Answer {
         let (gateways, lease, alone_for) = (self.gateways(), self.rules.lease, Duration::ZERO);
         let next_in = self.next_in(now);
-        Answer { gateway: ask.gateway, order: ask.order, tokens, chunk, gateways, ask_after, lease, alone_for, next_in }
+        let there = self.bucket.available(self.limit, now.max(self.opens));
+        let (gateway, order) = (ask.gateway, ask.order);
+        Answer { gateway, order, tokens, chunk, gateways, ask_after, lease, alone_for, next_in, there }
     }
 
     fn next_in(&self, now: Mono) -> Duration {

@@ -131,6 +131,8 @@ pub struct Holder {
     ask_at: Mono,
     /// When the bank had a token again, by its last answer.
     next_at: Mono,
+    /// What the bank had left, by its last answer.
+    there: u64,
     used: Mono,
     offered: u64,
     alone: Option<Alone>,
@@ -154,6 +156,7 @@ impl Holder {
             unused: 0,
             ask_at: now,
             next_at: now,
+            there: 0,
             used: now,
             offered: 0,
             alone: None,
@@ -258,6 +261,14 @@ impl Holder {
     #[must_use]
     pub const fn held(&self) -> u64 {
         self.held
+    }
+
+    /// What is left of the limit as far as is known here: what is held, and what the bank had at its last answer. That is at most a lease ago, for who holds
+    /// nothing has to ask.
+    #[must_use]
+    pub fn left(&self, now: Mono) -> u64 {
+        let held = self.alone.map_or(self.held, |alone| alone.bucket.available(self.alone_limit(), now));
+        held.saturating_add(self.there).min(self.terms.limit.burst)
     }
 
     /// Tokens that have come since the start. All of them are held, were spent, or are [unused](Self::unused).
@@ -372,6 +383,7 @@ impl Holder {
         }
         self.ask_at = now.after(answer.ask_after);
         self.next_at = now.after(answer.next_in);
+        self.there = answer.there;
     }
 
     /// Is not alone any more: whole tokens of its bucket are tokens held.
@@ -399,6 +411,7 @@ impl Holder {
     fn fail(&mut self, now: Mono) {
         self.open = None;
         self.ask_at = now.after(self.terms.retry);
+        self.there = 0;
         if self.alone.is_none() {
             let mut bucket = Bucket::empty(now);
             bucket.give_back(self.alone_limit(), now, self.held);
