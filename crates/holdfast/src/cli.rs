@@ -18,6 +18,13 @@ pub use plan::*;
 pub use sim::*;
 pub use tokens::*;
 
+/// Where a picture is to be written. It is SVG, and a name that says otherwise is refused.
+fn picture(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    let is_svg = path.extension().is_none_or(|ending| ending.eq_ignore_ascii_case("svg"));
+    if is_svg { Ok(path) } else { Err("pictures are written as SVG: give a name that ends in .svg".to_owned()) }
+}
+
 const EXAMPLE: &str = "\
 Example: holdfast check holdfast.yaml && holdfast serve holdfast.yaml
 

@@ -1,5 +1,12 @@
 //! Limits over three real gateways and one real Redis: the bound, the calls, and what happens when the store hangs, dies, is flushed and comes back.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "tests"
+)]
 
 use std::path::Path;
 use std::time::Duration;

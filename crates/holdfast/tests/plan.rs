@@ -97,6 +97,11 @@ fn rings_have_the_worked_digits() {
     for (nodes, deviation) in [("10 ", "31.6 %"), ("100 ", "10.0 %"), ("1000 ", "3.2 %")] {
         assert!(row(&loss, nodes).contains(deviation), "{loss}");
     }
+    let hot = plan("plan ring --from 4 --to 3 --hottest 0.5");
+    assert!(
+        hot.contains("A key with 50 % of the reads stays on one node, whatever the virtual nodes: 8,700/s there"),
+        "{hot}"
+    );
     for n in 2u32..12 {
         let told = json_of(&format!("plan ring --from {n} --to {}", n + 1));
         let keeps = told["modulo"]["keeps"].as_f64().unwrap();
@@ -128,6 +133,7 @@ fn rings_that_cannot_be_are_refused() {
         ("--from 4 --to 1001", "--to", "1001"),
         ("--from 4 --to 5 --virtual-nodes 0", "--virtual-nodes", "0"),
         ("--from 4 --to 5 --hit-rate 57", "--hit-rate", "57"),
+        ("--from 4 --to 5 --hottest 2", "--hottest", "2"),
         ("--from 4 --to 5 --reads -1", "--reads", "-1"),
         ("--from 4 --to 5 --ttl 0", "--ttl", "0"),
         ("--from 4 --to 5 --ceiling inf", "--ceiling", "inf"),
@@ -196,6 +202,14 @@ fn a_chart_is_written_as_a_picture() {
     assert!(svg.starts_with("<svg ") && svg.contains("0.1158 %"), "{svg}");
     let nowhere = holdfast(&["plan", "quorum", "--n", "5", "--a", "0.95", "--plot", "/nowhere/at/all.svg"]);
     assert_eq!(nowhere.status.code(), Some(1), "{nowhere:?}");
+    let raster = folder.with_extension("png");
+    for command in [&["plan", "quorum", "--n", "5", "--a", "0.95"][..], &["sim", "run", "pin-flip", "--seeds", "1"][..]]
+    {
+        let refused = holdfast(&[command, &["--plot", raster.to_str().unwrap()]].concat());
+        let words = String::from_utf8(refused.stderr).unwrap();
+        assert!(refused.status.code() == Some(2) && words.contains("--plot") && words.contains("SVG"), "{words}");
+        assert!(!raster.exists(), "no SVG under a name that says otherwise");
+    }
 }
 
 #[test]

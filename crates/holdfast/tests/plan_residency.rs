@@ -140,10 +140,18 @@ fn memory_that_cannot_be_is_refused() {
         ("--versions 400 --size 2GB --replicas 60 --memory 24GB --skew NaN", "--skew", "NaN"),
         ("--versions 100000 --size 2GB --replicas 10000 --memory 24GB", "--versions", "100000"),
         ("--config /nowhere.yaml", "--config", "/nowhere.yaml"),
+        ("--config /nowhere.yaml --memory 24GB", "--memory", "24GB"),
+        ("--versions 400 --size 2GB --memory 24GB", "--replicas", "left out"),
+        ("--versions 400 --size 2GB --replicas 60 --memory 24GB --copies 0", "--copies", "0"),
     ] {
         assert_eq!(refused(&format!("plan residency {line}")), (field.to_owned(), value.to_owned()));
     }
-    for wrong in ["", "--versions 400 --size 2GB", "--versions 4 --size 2GB --replicas 6 --memory 4GB --config x"] {
+    for wrong in [
+        "",
+        "--versions 400 --size 2GB",
+        "--versions 4 --size 2GB --replicas 6 --memory 4GB --chance 0.1",
+        "--versions 4 --size 2GB --replicas 6 --memory 4GB --config x",
+    ] {
         let args: Vec<&str> = ["plan", "residency"].into_iter().chain(wrong.split_whitespace()).collect();
         assert_eq!(plan_support::holdfast(&args).status.code(), Some(2), "{wrong}");
     }

@@ -1,8 +1,8 @@
 //! How many replicas each pinned key should have, from traffic and memory, over the real orders.
 //!
-//! Everybody gets one holder: without it a pin cannot be served. Then those whose traffic on one holder is large get more, the largest first. What room is
-//! left goes to second holders, the busiest keys first, so that the loss of one replica leaves fewer keys without any. Nobody is given a place that is not
-//! there: the next replica of the key's order must have room, a reserve left free.
+//! Everybody gets one holder: without it a pin cannot be served; then, if the terms say so, everybody another one before anybody gets more. Then those whose
+//! traffic on one holder is large get more, the largest first. What room is left goes to second holders, the busiest keys first, so that the loss of one
+//! replica leaves fewer keys without any. Nobody is given a place that is not there: the next replica of the key's order must have room, a reserve left free.
 //!
 //! Integers only: a proposal that becomes a configuration has to be the same on every machine.
 
@@ -26,6 +26,8 @@ pub struct Wish<'a> {
 pub struct Terms {
     /// The most replicas of one key.
     pub most: usize,
+    /// Holders that every key is given before any key gets more, as far as there is room; 1 at least.
+    pub first: usize,
     /// The traffic that one key may bring to one of its holders before it is given another.
     pub enough: u64,
     /// Memory to be left free on each replica, such as the largest version, so that a pin can change.
@@ -98,6 +100,9 @@ pub fn propose(memories: &[Option<Bytes>], sizes: &[Bytes], wishes: &[Wish<'_>],
         }
     }
     let enough = |growing: &Growing| u128::from(growing.traffic) > u128::from(terms.enough) * growing.k as u128;
+    for copies in 2..=terms.first {
+        grow(&mut layout, wishes, &mut ks, terms, |growing| growing.k < copies);
+    }
     grow(&mut layout, wishes, &mut ks, terms, enough);
     grow(&mut layout, wishes, &mut ks, terms, |growing| growing.k < 2);
     ks

@@ -28,7 +28,7 @@ fn the_heavy_get_more_and_the_tail_one_or_two() {
         .map(|(version, order)| Wish { version, order, traffic: 1_000_000 / (u64::from(version) + 1) })
         .collect();
     let total: u64 = wishes.iter().map(|w| w.traffic).sum();
-    let terms = Terms { most: 16, enough: total / 60 / 4, reserve: Bytes(2 * GB) };
+    let terms = Terms { most: 16, first: 1, enough: total / 60 / 4, reserve: Bytes(2 * GB) };
     let (memories, sizes) = (vec![Some(WORKED.memory); 60], vec![WORKED.size; 400]);
     let ks = propose(&memories, &sizes, &wishes, terms);
     assert!(ks[0] > 4, "{ks:?}");
@@ -39,6 +39,21 @@ fn the_heavy_get_more_and_the_tail_one_or_two() {
     let one_each: Vec<Pin<'_>> = pins.iter().map(|p| Pin { k: 1, ..*p }).collect();
     let over = |fit: &holdfast_placement::fit::Fit| fit.overflows().collect::<Vec<_>>();
     assert_eq!(over(&proposed), over(&fit(&memories, &sizes, &one_each)), "growth overflows nobody");
+}
+
+#[test]
+fn two_copies_of_everything_come_before_the_third_of_the_heaviest() {
+    // Four replicas, on each of which two places are used by the first two copies: the heavy key would have taken all four.
+    let orders = [[0, 1, 2, 3], [2, 3, 0, 1], [3, 2, 1, 0], [1, 0, 3, 2]];
+    let all: Vec<Wish<'_>> = (0u32..)
+        .zip(orders.iter().zip([900, 5, 4, 3]))
+        .map(|(version, (order, traffic))| Wish { version, order, traffic })
+        .collect();
+    let tight = |first| {
+        propose(&[Some(Bytes(3)); 4], &[Bytes(1); 4], &all, Terms { most: 4, first, enough: 10, reserve: Bytes(1) })
+    };
+    assert_eq!(tight(2), [2, 2, 2, 2], "everything twice; no room is left for a third");
+    assert_eq!(tight(1), [4, 1, 1, 2], "the heavy key first, and others get less");
 }
 
 #[test]
@@ -96,6 +111,7 @@ proptest! {
     #[test]
     fn a_proposal_is_within_its_terms(
         traffic in prop::collection::vec(0u64..1_000, 1..30), replicas in 1u32..8, memory in 0u64..30, most in 1usize..6,
+        first in 1usize..4,
     ) {
         let versions = u32::try_from(traffic.len()).expect("few");
         let case = Case { versions, size: Bytes(2), replicas, memory: Bytes(memory) };
@@ -104,7 +120,7 @@ proptest! {
             .zip(orders.iter().zip(&traffic))
             .map(|(version, (order, traffic))| Wish { version, order, traffic: *traffic })
             .collect();
-        let terms = Terms { most, enough: 50, reserve: Bytes(2) };
+        let terms = Terms { most, first, enough: 50, reserve: Bytes(2) };
         let memories = vec![Some(Bytes(memory)); replicas as usize];
         let sizes = vec![Bytes(2); traffic.len()];
         let ks = propose(&memories, &sizes, &wishes, terms);

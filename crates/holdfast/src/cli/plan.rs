@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 
 use super::Output;
 
@@ -30,7 +30,7 @@ pub struct PlanForm {
     #[arg(long, value_enum, default_value_t)]
     pub output: Output,
     /// Write the chart as an SVG picture, too.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE.svg", value_parser = super::picture)]
     pub plot: Option<PathBuf>,
 }
 
@@ -89,6 +89,9 @@ pub struct RingArgs {
     /// How long an entry lives, in seconds.
     #[arg(long, default_value_t = 60.0, allow_negative_numbers = true)]
     pub ttl: f64,
+    /// The share of reads that one key gets, 0 to 1. Left out, no key is looked at by itself.
+    #[arg(long, allow_negative_numbers = true)]
+    pub hottest: Option<f64>,
     /// Reads in a second that the origin can bear.
     #[arg(long, default_value_t = 15_000.0, allow_negative_numbers = true)]
     pub ceiling: f64,
@@ -97,25 +100,48 @@ pub struct RingArgs {
     pub form: PlanForm,
 }
 
+/// What is not known yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Solve {
+    /// How many replicas.
+    Replicas,
+}
+
 /// What to say of memory.
 #[derive(Debug, Args)]
-#[command(after_help = "Example: holdfast plan residency --versions 400 --size 2GB --replicas 60 --memory 24GB --k 3")]
+#[command(
+    after_help = "Examples:\n  holdfast plan residency --versions 400 --size 2GB --replicas 60 --memory 24GB --k 3\n  \
+                  holdfast plan residency --versions 400 --size 2GB --memory 24GB --solve replicas"
+)]
 pub struct ResidencyArgs {
     /// Versions, each pinned by a tenant of its own.
-    #[arg(long, requires_all = ["size", "replicas", "memory"], required_unless_present_any = ["config", "admin"])]
+    #[arg(long, requires_all = ["size", "memory"], required_unless_present_any = ["config", "admin"])]
     pub versions: Option<u32>,
     /// The memory that one version takes.
     #[arg(long, requires = "versions")]
     pub size: Option<String>,
     /// Replicas.
-    #[arg(long, requires = "versions")]
+    #[arg(long, requires = "versions", conflicts_with = "solve")]
     pub replicas: Option<u32>,
-    /// The memory of one replica.
-    #[arg(long, requires = "versions", allow_hyphen_values = true)]
+    /// The memory of one replica. With --solve and real replicas: of one that is added; left out, the least of those that are there.
+    #[arg(long, allow_hyphen_values = true)]
     pub memory: Option<String>,
     /// Replicas that are to hold each version. Left out: 2, as a tenant's `subset`.
-    #[arg(long, requires = "versions")]
+    #[arg(long, requires = "versions", conflicts_with = "solve")]
     pub k: Option<u32>,
+    /// Copies of everything that come before heavy tenants get more. Left out: 1; with --solve 2.
+    #[arg(long)]
+    pub copies: Option<u32>,
+    /// Say how many replicas it takes until everything has its copies and room for one version stays free on each replica.
+    #[arg(long, value_enum)]
+    pub solve: Option<Solve>,
+    /// The chance, 0 to 1, that the names of replicas turn out so that one of them overflows all the same.
+    /// Left out: 0.05.
+    #[arg(long, requires = "solve", allow_negative_numbers = true)]
+    pub chance: Option<f64>,
+    /// Requests in a second that one replica bears; left out, traffic is not looked at.
+    #[arg(long, requires = "solve", allow_negative_numbers = true)]
+    pub bears: Option<f64>,
     /// Instead: the pools, versions and pins of a configuration file.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["versions", "admin"])]
     pub config: Option<PathBuf>,

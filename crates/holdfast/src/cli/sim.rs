@@ -52,7 +52,7 @@ pub struct SimRunArgs {
     #[arg(long, value_name = "KNOB=NUMBER", value_parser = setting)]
     pub set: Vec<(String, u64)>,
     /// Write the first run over time, or the one that went wrong, as an SVG picture.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE.svg", value_parser = super::picture)]
     pub plot: Option<std::path::PathBuf>,
     /// Print what happened in the first run.
     #[arg(long)]

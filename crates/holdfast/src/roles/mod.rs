@@ -57,7 +57,7 @@ pub async fn open(read: Read) -> Result<(Planes, ControlEnd), Failure> {
         let (elsewhere, control) = follow::open(&read.split.loaded.config).await?;
         return Ok((Planes::Elsewhere(Box::new(elsewhere)), control));
     }
-    let (both, control) = both::open(read).await?;
+    let (both, control) = Box::pin(both::open(read)).await?;
     Ok((Planes::Here(both), control))
 }
 

@@ -54,7 +54,7 @@ impl Reload {
                 self.watch.take();
             }
             if asked || waits || self.watch.changed() {
-                waits = self.offer().await;
+                waits = Box::pin(self.offer()).await;
             }
         }
     }

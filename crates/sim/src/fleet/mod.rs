@@ -27,6 +27,7 @@ mod world;
 use std::ops::Range;
 
 use crate::chance::Chance;
+use crate::scenario::kind;
 pub use acts::{Act, Fault, acts};
 use world::World;
 
@@ -224,10 +225,12 @@ pub fn run(setup: &Setup, seed: u64, acts: &[(u64, Act)], log: bool) -> Outcome 
     }
 }
 
-/// The same broken history with as few acts as break it still: halves, then parts of halves are left out for as long as that works.
+/// The same broken history with as few acts as break the same promise still: halves, then parts of halves are left out for as long as that works.
 #[must_use]
 pub fn shortened(setup: &Setup, seed: u64, acts: &[(u64, Act)]) -> Vec<(u64, Act)> {
-    let breaks = |acts: &[(u64, Act)]| run(setup, seed, acts, false).broken.is_some();
+    let broken = |acts: &[(u64, Act)]| run(setup, seed, acts, false).broken.map(|(_, what)| kind(&what));
+    let Some(first) = broken(acts) else { return acts.to_vec() };
+    let breaks = |acts: &[(u64, Act)]| broken(acts).as_ref() == Some(&first);
     let (mut kept, mut part) = (acts.to_vec(), acts.len().div_ceil(2));
     while part > 0 && !kept.is_empty() {
         let mut from = 0;

@@ -14,8 +14,11 @@ pub mod node;
 mod pool;
 mod quorums;
 mod region;
+mod verdict;
 
 use std::collections::{BTreeMap, BTreeSet};
+
+pub use verdict::{Shortened, kind};
 
 /// A number that a scenario may set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -242,37 +245,5 @@ impl Scenario {
     #[must_use]
     pub fn run(&self, seed: u64, without: &BTreeSet<usize>, log: bool) -> Report {
         (self.world.run)(&Ask { set: &self.set, seed, without, log })
-    }
-
-    /// What is wrong with a run, if anything is.
-    #[must_use]
-    pub fn wrong(&self, report: &Report) -> Option<Broken> {
-        let expected = |b: &&Broken| self.promises.iter().any(|p| b.what.starts_with(*p)) || self.promises.is_empty();
-        if let Some(broken) = report.broken.as_ref().filter(expected) {
-            return Some(broken.clone());
-        }
-        self.ranges.iter().find_map(|range| {
-            let value = report.figures.iter().find(|f| f.0 == range.figure).map_or(f64::NAN, |f| f.1);
-            let what = || format!("{} is {value:.4}, expected {} to {}", range.figure, range.least, range.most);
-            (!(range.least..=range.most).contains(&value)).then(|| Broken { at: 0, what: what() })
-        })
-    }
-
-    /// The acts that a run which goes wrong can do without: it goes wrong all the same.
-    #[must_use]
-    pub fn dispensable(&self, seed: u64) -> BTreeSet<usize> {
-        let mut without = BTreeSet::new();
-        let all = self.run(seed, &without, false).acts.len();
-        let mut part = all.div_ceil(2);
-        while part > 0 {
-            for from in (0..all).step_by(part) {
-                let more: BTreeSet<usize> = without.iter().copied().chain(from..all.min(from + part)).collect();
-                if more.len() > without.len() && self.wrong(&self.run(seed, &more, false)).is_some() {
-                    without = more;
-                }
-            }
-            part = if part == 1 { 0 } else { part.div_ceil(2) };
-        }
-        without
     }
 }

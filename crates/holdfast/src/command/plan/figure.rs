@@ -14,6 +14,11 @@ pub fn percent(share: f64, digits: u32) -> String {
     format!("{} %", number(share * 100.0, digits))
 }
 
+/// A number of things, the plural with an `s`.
+pub fn things(many: u64, what: &str) -> String {
+    format!("{} {what}{}", thousands(many), if many == 1 { "" } else { "s" })
+}
+
 /// An amount of memory in GB (10^9 bytes): to the whole where it is one.
 pub fn gigabytes(bytes: u64) -> String {
     let digits = if bytes.is_multiple_of(1_000_000_000) { 0 } else { 2 };
@@ -58,6 +63,7 @@ mod tests {
         assert_eq!([number(1.005, 2), number(1_234_567.891, 1), number(0.0, 2)], ["1.01", "1,234,567.9", "0.00"]);
         assert_eq!([about(7_482.0), about(14_920.5), about(14_950.0)], [7_500.0, 14_900.0, 15_000.0]);
         assert_eq!(percent(0.000_030, 4), "0.0030 %");
+        assert_eq!([things(0, "run"), things(1, "run"), things(1_000, "run")], ["0 runs", "1 run", "1,000 runs"]);
         assert_eq!([gigabytes(2_000_000_000), gigabytes(1_500_000_000)], ["2 GB", "1.50 GB"]);
     }
 }

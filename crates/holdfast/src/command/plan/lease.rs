@@ -4,7 +4,7 @@ use holdfast_quota::lease::{Sharing, chunk, chunk_nanos, over_admission_bound};
 use serde_json::{Value, json};
 
 use super::chart::Chart;
-use super::figure::{number, percent, round};
+use super::figure::{number, percent, round, things};
 use super::refusal::{Refusal, count, positive, share};
 use super::{Report, output};
 use crate::cli::LeaseArgs;
@@ -121,7 +121,7 @@ fn text(input: &Input<'_>) -> String {
         number(input.own.chunk as f64, 0),
         number(input.messages, 0),
         output::table(&head, lines),
-        round(alone(input), 3),
+        number(alone(input), if alone(input).fract() > 0.0 { 3 } else { 0 }),
     )
 }
 
@@ -131,8 +131,9 @@ fn warnings(input: &Input<'_>) -> Vec<String> {
     if !input.sharing.is_shareable(args.limit, args.gateways) {
         let gateways = args.gateways;
         all.push(format!(
-            "a limit of {}/s is too small for {gateways} gateways to share: one of them owns it",
-            args.limit
+            "a limit of {}/s is too small for {} to share: one of them owns it",
+            args.limit,
+            things(gateways.into(), "gateway")
         ));
     }
     if input.own.share > args.fraction {

@@ -10,7 +10,7 @@ use holdfast_types::Mono;
 use serde_json::json;
 
 use super::chart::Chart;
-use super::figure::{number, percent, round};
+use super::figure::{number, percent, round, things};
 use super::refusal::{Refusal, amount};
 use super::{Report, output};
 use crate::cli::LimitsArgs;
@@ -115,11 +115,11 @@ fn report(args: &LimitsArgs, tallies: BTreeMap<String, Tally>) -> Report {
     let head = ["tenant", "requests", "refused", "part", "their cost", "longest wait"];
     let shown = if all.len() > SHOWN { format!(" The {SHOWN} with most refusals:") } else { String::new() };
     let text = format!(
-        "limit {}: {} of {} requests of {} would have been refused.{shown}\n\n{}",
+        "limit {}: {} of {} of {} would have been refused.{shown}\n\n{}",
         args.limit,
         number(refused as f64, 0),
-        number(requests as f64, 0),
-        output::counted(all.len(), "tenant"),
+        things(requests, "request"),
+        things(all.len() as u64, "tenant"),
         output::table(&head, rows)
     );
     let tenants = all.iter().map(|(tenant, tally)| {

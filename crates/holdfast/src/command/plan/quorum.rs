@@ -6,7 +6,7 @@ use holdfast_quorum::shape::{MAX_REPLICAS, Quorum, ShapeError};
 use serde_json::{Value, json};
 
 use super::chart::Chart;
-use super::figure::{number, percent, round};
+use super::figure::{number, percent, round, things};
 use super::refusal::{Refusal, amount, count, share};
 use super::{Report, output};
 use crate::cli::QuorumArgs;
@@ -80,7 +80,11 @@ fn in_groups(args: &QuorumArgs, n: u32, a: f64) -> Result<Vec<f64>, Refusal> {
     let all = args.groups.iter().fold(0u32, |sum, g| sum.saturating_add(*g));
     if all != n || args.groups.contains(&0) {
         let given = args.groups.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
-        return Err(Refusal::new("--groups", given, format!("are {all} replicas in groups of 1 and more, not {n}")));
+        return Err(Refusal::new(
+            "--groups",
+            given,
+            format!("are {} in groups of 1 and more, not {n}", things(all.into(), "replica")),
+        ));
     }
     let groups: Vec<Group> = args.groups.iter().map(|replicas| Group { replicas: *replicas, up }).collect();
     Ok(grouped(&groups, a))
@@ -113,7 +117,11 @@ fn latency(args: &QuorumArgs, n: u32) -> Result<Option<(Latency, Vec<f64>)>, Ref
         many if many == n as usize => Ok(Some((latency, args.distances.clone()))),
         many => {
             let given = args.distances.iter().map(f64::to_string).collect::<Vec<_>>().join(",");
-            Err(Refusal::new("--distances", given, format!("are {many} distances for {n} replicas")))
+            Err(Refusal::new(
+                "--distances",
+                given,
+                format!("are {} for {}", things(many as u64, "distance"), things(n.into(), "replica")),
+            ))
         }
     }
 }

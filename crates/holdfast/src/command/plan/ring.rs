@@ -11,7 +11,7 @@ use holdfast_types::{Revision, Weight};
 use serde_json::{Map, Value, json};
 
 use super::chart::Chart;
-use super::figure::{about, number, percent, round};
+use super::figure::{about, number, percent, round, things};
 use super::refusal::{Refusal, count, positive, share};
 use super::{Report, output};
 use crate::cli::RingArgs;
@@ -54,6 +54,7 @@ pub fn plan(args: &RingArgs) -> Result<Report, Refusal> {
     count("--virtual-nodes", args.virtual_nodes, MOST_NODES)?;
     let ttl = positive("--ttl", args.ttl)?;
     positive("--ceiling", args.ceiling)?;
+    args.hottest.map(|hottest| share("--hottest", hottest)).transpose()?;
     let tier = Tier { reads: positive("--reads", args.reads)?, hit_rate: share("--hit-rate", args.hit_rate)?, ttl };
     let ways = ways(args)?;
     let spreads = [1, 10, 100, 1_000].into_iter().map(|nodes| spread(args.from, nodes)).collect::<Result<_, _>>()?;
@@ -142,6 +143,10 @@ fn told(input: &Input) -> Value {
             "settled_after_seconds": round(tier.settled_after(), 1),
         }),
     );
+    let hottest = args.hottest.map(|hottest| {
+        json!({ "share": hottest, "reads": round(hottest * args.reads, 1), "even": round(args.reads / f64::from(args.from), 1) })
+    });
+    members.insert("hottest".to_owned(), json!(hottest));
     for (key, value) in [("from", args.from), ("to", args.to), ("virtual_nodes", args.virtual_nodes)] {
         members.insert(key.to_owned(), json!(value));
     }
@@ -174,20 +179,32 @@ fn text(input: &Input) -> String {
     });
     let spread_head = ["virtual nodes", "deviation, 1/sqrt(v)", "measured", "largest share"];
     format!(
-        "{} to {} members; {} virtual nodes each on the ring\n\n{}\n\n\
+        "{} to {}; {} each on the ring\n\n{}\n\n\
          The origin bears about {}/s before: {} reads/s, hit rate {}. Moved keys miss; their load is gone {} s later, within a TTL:\n\n{}\n\n\
-         Shares of {} members on a ring, as parts of an even share:\n\n{}",
+         Shares of {} on a ring, as parts of an even share:\n\n{}{}",
         args.from,
-        args.to,
-        args.virtual_nodes,
+        things(args.to.into(), "member"),
+        things(args.virtual_nodes.into(), "virtual node"),
         output::table(&head, moved),
         number(about(tier.origin()), 0),
         number(args.reads, 0),
         percent(args.hit_rate, 0),
         number(tier.settled_after(), 0),
         output::table(&later_head, later),
-        args.from,
-        output::table(&spread_head, spreads)
+        things(args.from.into(), "member"),
+        output::table(&spread_head, spreads),
+        hottest(args)
+    )
+}
+
+/// What one key brings to the node that has it.
+fn hottest(args: &RingArgs) -> String {
+    let Some(hottest) = args.hottest else { return String::new() };
+    format!(
+        "\n\nA key with {} of the reads stays on one node, whatever the virtual nodes: {}/s there, where an even part of all is {}/s.",
+        percent(hottest, 0),
+        number(hottest * args.reads, 0),
+        number(args.reads / f64::from(args.from), 0)
     )
 }
 

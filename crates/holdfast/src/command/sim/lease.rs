@@ -69,9 +69,10 @@ fn told(args: &SimLeaseArgs, rows: &[Row]) -> Value {
 
 fn print(args: &SimLeaseArgs, rows: &[Row]) {
     let SimLeaseArgs { limit, offered, seconds, seeds, seed, .. } = args;
+    let seeds = counted(usize::try_from(*seeds).unwrap_or(usize::MAX), "run");
     let gateways = counted(usize::try_from(args.gateways).unwrap_or(usize::MAX), "gateway");
     output::say(&format!(
-        "{limit} a second, offered {offered} through {gateways}, {seconds} s; {seeds} runs from seed {seed}: mean (least-most)\n"
+        "{limit} a second, offered {offered} through {gateways}, {seconds} s; {seeds} from seed {seed}: mean (least-most)\n"
     ));
     let head = ["chunk", "worst second", "store calls/s", "over the limit", "bound", "least served", "most served"];
     let line = |row: &Row| {

@@ -141,9 +141,10 @@ fn run_all(args: &SimRunArgs) -> Result<(), Failure> {
         let progress = Progress::new(args, &scenario.name);
         let played = play(scenario, args.seed, args.seeds, &|done| progress.told(done));
         progress.ends();
-        let report = match &played.wrong {
-            Some(wrong) => wrong.report.clone(),
-            None => scenario.run(args.seed, &std::collections::BTreeSet::new(), args.log),
+        let report = match (&played.wrong, &played.first) {
+            (Some(wrong), _) => wrong.report.clone(),
+            (None, Some(first)) if !args.log => first.clone(),
+            (None, _) => scenario.run(args.seed, &std::collections::BTreeSet::new(), args.log),
         };
         plot(args, scenario, &report)?;
         match args.output {
@@ -235,7 +236,7 @@ fn print(args: &SimRunArgs, scenario: &Scenario, played: &Played, report: &Repor
         if wrong.how.at > 0 {
             output::say(&format!("at {:.3} s", wrong.how.at as f64 / 1_000.0));
         }
-        output::say(&format!("with these of {} acts:\n{}", wrong.of, wrong.acts.join("\n")));
+        output::say(&format!("with these of {}:\n{}", output::counted(wrong.of, "act"), wrong.acts.join("\n")));
         output::say(&format!("{}\n", wrong.log.join("\n")));
     } else if args.log {
         output::say(&report.log.join("\n"));

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use holdfast_sim::scenario::{Broken, Report, Scenario};
+use holdfast_sim::scenario::{Broken, Report, Scenario, Shortened};
 
 /// The figures of one run, and which one it is.
 type Row = (u64, Vec<(&'static str, f64)>);
@@ -16,6 +16,8 @@ pub struct Played {
     pub runs: u64,
     /// By figure: name, least, sum, most.
     pub figures: Vec<(&'static str, f64, f64, f64)>,
+    /// The run of the first seed, without a log.
+    pub first: Option<Report>,
     /// The run with the lowest seed that went wrong.
     pub wrong: Option<Wrong>,
 }
@@ -40,6 +42,7 @@ pub struct Wrong {
 pub fn play(scenario: &Scenario, first: u64, seeds: u64, told: &(dyn Fn(u64) + Sync)) -> Played {
     let (next, done, wrong) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(u64::MAX));
     let figures: Mutex<Vec<Row>> = Mutex::new(Vec::new());
+    let kept: Mutex<Option<Report>> = Mutex::new(None);
     let worker = || {
         let none = BTreeSet::new();
         loop {
@@ -53,7 +56,12 @@ pub fn play(scenario: &Scenario, first: u64, seeds: u64, told: &(dyn Fn(u64) + S
                 wrong.fetch_min(nth, Relaxed);
             }
             if let Ok(mut figures) = figures.lock() {
-                figures.push((nth, report.figures));
+                figures.push((nth, report.figures.clone()));
+            }
+            if nth == 0
+                && let Ok(mut kept) = kept.lock()
+            {
+                *kept = Some(report);
             }
             done.fetch_add(1, Relaxed);
         }
@@ -72,7 +80,8 @@ pub fn play(scenario: &Scenario, first: u64, seeds: u64, told: &(dyn Fn(u64) + S
     // The sum of floating numbers depends on their order.
     rows.sort_by_key(|(nth, _)| *nth);
     let wrong = (last < u64::MAX).then(|| what_is_wrong(scenario, first.wrapping_add(last))).flatten();
-    Played { runs: rows.len() as u64, figures: together(&rows), wrong }
+    let first = kept.into_inner().unwrap_or_default();
+    Played { runs: rows.len() as u64, figures: together(&rows), first, wrong }
 }
 
 fn together(rows: &[Row]) -> Vec<(&'static str, f64, f64, f64)> {
@@ -85,10 +94,8 @@ fn together(rows: &[Row]) -> Vec<(&'static str, f64, f64, f64)> {
 }
 
 fn what_is_wrong(scenario: &Scenario, seed: u64) -> Option<Wrong> {
-    let without = scenario.dispensable(seed);
-    let report = scenario.run(seed, &without, true);
-    let how = scenario.wrong(&report)?;
+    let Shortened { without, broken: how, report } = scenario.shortened(seed)?;
     let acts = report.acts.iter().enumerate().filter(|(ix, _)| !without.contains(ix)).map(|(_, act)| act.clone());
     let log = report.log[report.log.len().saturating_sub(40)..].to_vec();
-    Some(Wrong { seed, how, acts: acts.collect(), of: report.acts.len(), log, report: report.clone() })
+    Some(Wrong { seed, how, acts: acts.collect(), of: report.acts.len(), log, report })
 }

@@ -52,6 +52,11 @@ impl Laid {
         self.fit.replicas.iter().map(|r| r.versions.len()).sum()
     }
 
+    /// Keys that have fewer holders than this.
+    pub fn short_of(&self, copies: usize) -> usize {
+        self.ks.iter().filter(|k| **k < copies).count()
+    }
+
     /// Keys that some loss of one replica leaves without a holder that is certain.
     pub fn alone_total(&self) -> usize {
         self.alone.iter().flatten().collect::<BTreeSet<_>>().len()
@@ -100,8 +105,8 @@ pub fn gb(bytes: u64) -> f64 {
     round(bytes as f64 / 1e9, 3)
 }
 
-/// Lays a pool out.
-pub fn find(pool: &Pool) -> Found {
+/// Lays a pool out. So many copies of everything come before heavy keys get more.
+pub fn find(pool: &Pool, first: usize) -> Found {
     let mut pinned = vec![false; pool.sizes.len()];
     for key in &pool.keys {
         if let Some(is) = pinned.get_mut(key.version as usize) {
@@ -111,10 +116,10 @@ pub fn find(pool: &Pool) -> Found {
     let sizes = pool.sizes.iter().zip(&pinned).filter(|(_, pinned)| **pinned).map(|(size, _)| size.0);
     let full_copy = Bytes(sizes.fold(0, u64::saturating_add));
     let given = Laid::new(pool, pool.keys.iter().map(|key| key.k).collect());
-    Found { full_copy, given, proposed: Laid::new(pool, proposal(pool)) }
+    Found { full_copy, given, proposed: Laid::new(pool, proposal(pool, first)) }
 }
 
-fn proposal(pool: &Pool) -> Vec<usize> {
+fn proposal(pool: &Pool, first: usize) -> Vec<usize> {
     let traffic: Vec<u64> = pool.keys.iter().map(|key| (key.rate * 1_000.0) as u64).collect();
     let wishes = pool.keys.iter().zip(&traffic);
     let wishes = wishes.map(|(key, traffic)| Wish { version: key.version, order: &key.order, traffic: *traffic });
@@ -122,7 +127,7 @@ fn proposal(pool: &Pool) -> Vec<usize> {
     let all = traffic.iter().fold(0u64, |sum, t| sum.saturating_add(*t));
     let even = all / u64::try_from(pool.replicas.len()).unwrap_or(1).max(1);
     let reserve = pool.sizes.iter().copied().max().unwrap_or_default();
-    propose(&pool.memories, &pool.sizes, &wishes, Terms { most: MOST_K, enough: even / ENOUGH, reserve })
+    propose(&pool.memories, &pool.sizes, &wishes, Terms { most: MOST_K, first, enough: even / ENOUGH, reserve })
 }
 
 /// A pool's figures for programs.

@@ -1,17 +1,15 @@
 //! What is to be laid out: invented, from a file, or from a running control plane.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
-use holdfast_config::Config;
-use holdfast_control::{PoolLayout, layouts};
 use holdfast_placement::layouts::Case;
 use holdfast_types::Bytes;
 
+use super::super::figure::things;
 use super::super::refusal::{Refusal, amount, count, positive};
 use super::live;
+use super::real::Real;
 use crate::cli::ResidencyArgs;
-use crate::command::Failure;
 use crate::config_file;
 
 /// The most replicas of one key, as in a configuration.
@@ -40,33 +38,46 @@ pub struct Key {
     pub rate: f64,
 }
 
-/// What is asked about.
-pub enum Input {
+/// What is asked about, before it is said how many replicas there are.
+pub enum Source {
     /// Equal versions on equal replicas.
-    Invented(Case, Pool),
+    Invented(Invented),
     /// Real ones.
-    Real(Vec<Pool>),
+    Real(Box<Real>),
 }
 
 /// Reads what was asked about.
-pub fn read(args: &ResidencyArgs) -> Result<Input, Refusal> {
+pub fn read(args: &ResidencyArgs) -> Result<Source, Refusal> {
     positive("--requests", args.requests)?;
     amount("--skew", args.skew)?;
     let traffic = args.traffic.as_deref().map(traffic).transpose()?;
+    if let (Some(memory), None, None) = (&args.memory, args.versions, args.solve) {
+        return Err(Refusal::new(
+            "--memory",
+            memory,
+            "is told by the configuration; with --solve it is that of a replica to add",
+        ));
+    }
+    // The parser lets these pass beside --replicas, which goes with no --solve.
+    for (field, given) in [("--chance", args.chance), ("--bears", args.bears)] {
+        if let (Some(given), None) = (given, args.solve) {
+            return Err(Refusal::new(field, given, "goes with --solve replicas"));
+        }
+    }
     if let Some(path) = &args.config {
         let read = config_file::read(path).map_err(|e| {
             Refusal::new("--config", path.display(), format!("is no good configuration:\n{}", e.to_string().trim_end()))
         })?;
-        return real(&read.split.loaded.config, args, traffic.as_ref());
+        return Ok(Source::Real(Box::new(Real::new(read.split.loaded.config, args, traffic)?)));
     }
     if let Some(url) = &args.admin {
         let config = live::config(url, args.admin_token_file.clone(), args.tls.clone())?;
-        return real(&config, args, traffic.as_ref());
+        return Ok(Source::Real(Box::new(Real::new(config, args, traffic)?)));
     }
-    invented(args, traffic)
+    Ok(Source::Invented(Invented::new(args, traffic)?))
 }
 
-fn bytes(field: &str, given: Option<&String>) -> Result<Bytes, Refusal> {
+pub fn bytes(field: &str, given: Option<&String>) -> Result<Bytes, Refusal> {
     let given = given.map_or("", String::as_str);
     match Bytes::parse(given) {
         Ok(Bytes(0)) => Err(Refusal::new(field, given, "must be more than 0")),
@@ -75,76 +86,73 @@ fn bytes(field: &str, given: Option<&String>) -> Result<Bytes, Refusal> {
     }
 }
 
-fn invented(args: &ResidencyArgs, traffic: Option<Vec<(String, f64)>>) -> Result<Input, Refusal> {
-    let versions = count("--versions", args.versions.unwrap_or(0), 100_000)?;
-    let replicas = count("--replicas", args.replicas.unwrap_or(0), 10_000)?;
-    if u64::from(versions) * u64::from(replicas) > MOST_SCORES {
-        let reason = format!("with {replicas} replicas is more than {MOST_SCORES} scores");
-        return Err(Refusal::new("--versions", versions, reason));
+/// The most replicas that so many keys can be laid out on.
+pub fn most_replicas(keys: usize) -> u32 {
+    let keys = u64::try_from(keys).unwrap_or(u64::MAX).max(1);
+    u32::try_from(MOST_SCORES / keys).unwrap_or(u32::MAX).clamp(1, 10_000)
+}
+
+/// Equal versions, each tenant with a key of its own.
+pub struct Invented {
+    /// Versions and replicas; no replica where their number is what is asked.
+    pub case: Case,
+    tenants: Vec<(String, f64)>,
+    k: Option<u32>,
+}
+
+impl Invented {
+    fn new(args: &ResidencyArgs, traffic: Option<Vec<(String, f64)>>) -> Result<Self, Refusal> {
+        let versions = count("--versions", args.versions.unwrap_or(0), 100_000)?;
+        let replicas = match (args.solve, args.replicas) {
+            (Some(_), _) => 0,
+            (None, Some(replicas)) => count("--replicas", replicas, 10_000)?,
+            (None, None) => {
+                return Err(Refusal::new("--replicas", "left out", "say how many there are, or --solve replicas"));
+            }
+        };
+        if u64::from(versions) * u64::from(replicas) > MOST_SCORES {
+            let reason = format!("with {} is more than {MOST_SCORES} scores", things(replicas.into(), "replica"));
+            return Err(Refusal::new("--versions", versions, reason));
+        }
+        let (size, memory) = (bytes("--size", args.size.as_ref())?, bytes("--memory", args.memory.as_ref())?);
+        if args.solve.is_none() {
+            args.k.map(|k| count("--k", k, replicas)).transpose()?;
+        }
+        count("--layouts", args.layouts, 10_000)?;
+        let tenants = traffic.unwrap_or_else(|| zipf(versions, args.requests, args.skew));
+        Ok(Self { case: Case { versions, size, replicas, memory }, tenants, k: args.k })
     }
-    let (size, memory) = (bytes("--size", args.size.as_ref())?, bytes("--memory", args.memory.as_ref())?);
-    let k = args.k.map(|k| count("--k", k, replicas)).transpose()?.unwrap_or(DEFAULT_K.min(replicas));
-    count("--layouts", args.layouts, 10_000)?;
-    let case = Case { versions, size, replicas, memory };
-    let tenants = traffic.unwrap_or_else(|| zipf(versions, args.requests, args.skew));
-    let tenants_many = u32::try_from(tenants.len()).unwrap_or(u32::MAX);
-    // One order for each tenant's key; a tenant beyond the versions shares one of them.
-    let keyed = Case { versions: tenants_many, ..case };
-    let orders =
-        keyed.orders(0, MOST_K.max(k as usize)).map_err(|e| Refusal::new("--replicas", replicas, e.to_string()))?;
-    let key = |(index, ((tenant, rate), order)): (u32, ((String, f64), Vec<u32>))| {
-        let version = index % versions;
-        Key { label: format!("{tenant} (version {version})"), version, order, k: k as usize, rate }
-    };
-    let keys = (0u32..).zip(tenants.into_iter().zip(orders)).map(key).collect();
-    let mut names: Vec<String> = (0..replicas).map(|index| Case::replica(0, index)).collect();
-    names.sort_unstable();
-    let memories = vec![Some(memory); names.len()];
-    let pool =
-        Pool { name: "invented".to_owned(), replicas: names, memories, sizes: vec![size; versions as usize], keys };
-    Ok(Input::Invented(case, pool))
+
+    /// The most replicas that can be laid out.
+    pub fn most(&self) -> u32 {
+        most_replicas(self.tenants.len().max(self.case.versions as usize))
+    }
+
+    /// So many replicas, under one set of invented names.
+    pub fn pool(&self, replicas: u32, set: u32) -> Result<Pool, Refusal> {
+        let k = self.k.unwrap_or(DEFAULT_K).min(replicas) as usize;
+        let tenants = u32::try_from(self.tenants.len()).unwrap_or(u32::MAX);
+        // One order for each tenant's key; a tenant beyond the versions shares one of them.
+        let keyed = Case { versions: tenants, replicas, ..self.case };
+        let orders =
+            keyed.orders(set, MOST_K.max(k)).map_err(|e| Refusal::new("--replicas", replicas, e.to_string()))?;
+        let key = |(index, ((tenant, rate), order)): (u32, (&(String, f64), Vec<u32>))| {
+            let version = index % self.case.versions;
+            Key { label: format!("{tenant} (version {version})"), version, order, k, rate: *rate }
+        };
+        let keys = (0u32..).zip(self.tenants.iter().zip(orders)).map(key).collect();
+        let mut names: Vec<String> = (0..replicas).map(|index| Case::replica(set, index)).collect();
+        names.sort_unstable();
+        let memories = vec![Some(self.case.memory); names.len()];
+        let sizes = vec![self.case.size; self.case.versions as usize];
+        Ok(Pool { name: "invented".to_owned(), replicas: names, memories, sizes, keys })
+    }
 }
 
 fn zipf(many: u32, requests: f64, skew: f64) -> Vec<(String, f64)> {
     let part = |n: u32| f64::from(n + 1).powf(-skew);
     let all: f64 = (0..many).map(part).sum();
     (0..many).map(|n| (format!("tenant-{n}"), requests * part(n) / all)).collect()
-}
-
-fn real(config: &Config, args: &ResidencyArgs, traffic: Option<&Vec<(String, f64)>>) -> Result<Input, Refusal> {
-    let found = layouts(config).map_err(|e| Refusal::failed(Failure::failed(e.to_string())))?;
-    let mut pins: BTreeMap<&str, f64> = BTreeMap::new();
-    for (_, route) in found.iter().flat_map(|pool| &pool.routes) {
-        *pins.entry(route.tenant.as_str()).or_default() += 1.0;
-    }
-    let even = args.requests / (pins.len() as f64).max(1.0);
-    let rates: Option<BTreeMap<&str, f64>> =
-        traffic.map(|t| t.iter().map(|(name, rate)| (name.as_str(), *rate)).collect());
-    if let Some(unknown) = rates.iter().flat_map(BTreeMap::keys).find(|name| !pins.contains_key(**name)) {
-        return Err(Refusal::new("--traffic", unknown, "is no tenant that pins anything"));
-    }
-    let rate = |tenant: &str| {
-        let of_tenant = rates.as_ref().map_or(even, |rates| rates.get(tenant).copied().unwrap_or(0.0));
-        of_tenant / pins.get(tenant).copied().unwrap_or(1.0)
-    };
-    Ok(Input::Real(found.iter().map(|pool| pool_of(pool, &rate)).collect()))
-}
-
-fn pool_of(pool: &PoolLayout, rate: &impl Fn(&str) -> f64) -> Pool {
-    let keys = pool.routes.iter().map(|(version, route)| Key {
-        label: format!("{}/{}/{}", route.tenant, route.model, route.version),
-        version: *version,
-        order: route.order.to_vec(),
-        k: usize::from(route.subset),
-        rate: rate(route.tenant.as_str()),
-    });
-    Pool {
-        name: pool.pool.clone(),
-        replicas: pool.replicas.iter().map(ToString::to_string).collect(),
-        memories: pool.memories.clone(),
-        sizes: pool.sizes.clone(),
-        keys: keys.collect(),
-    }
 }
 
 /// Lines of a tenant and its requests in a second; a first line without a number is a heading.

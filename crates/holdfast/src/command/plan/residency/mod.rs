@@ -3,28 +3,37 @@
 mod found;
 mod input;
 mod live;
+mod real;
+mod solve;
 
 use holdfast_placement::layouts::{Case, Overflow};
 use serde_json::{Value, json};
 
 use super::chart::Chart;
-use super::figure::{gigabytes, number, percent, round};
-use super::refusal::Refusal;
+use super::figure::{gigabytes, number, percent, round, things};
+use super::refusal::{Refusal, count};
 use super::{Report, output};
-use crate::cli::ResidencyArgs;
+use crate::cli::{ResidencyArgs, Solve};
 use crate::output::counted;
 use found::{Found, Laid, find, gb, replication};
-use input::{Input, Pool};
+use input::{Pool, Source};
 
 /// Scores of keys for the chance of an overflow.
 const WORK: u64 = 5_000_000;
 
 /// Plans.
 pub fn plan(args: &ResidencyArgs) -> Result<Report, Refusal> {
-    match input::read(args)? {
-        Input::Invented(case, pool) => invented(args, case, &pool),
-        Input::Real(pools) => Ok(real(&pools)),
+    match (input::read(args)?, args.solve) {
+        (Source::Invented(asked), Some(Solve::Replicas)) => solve::invented(args, &asked),
+        (Source::Real(asked), Some(Solve::Replicas)) => solve::real(args, &asked),
+        (Source::Invented(asked), None) => invented(args, asked.case, &asked.pool(asked.case.replicas, 0)?),
+        (Source::Real(asked), None) => Ok(real(&asked.pools()?, first(args, u32::MAX)?)),
     }
+}
+
+/// Copies of everything before anybody gets more.
+fn first(args: &ResidencyArgs, most: u32) -> Result<usize, Refusal> {
+    Ok(count("--copies", args.copies.unwrap_or(1), most.min(solve::MOST_COPIES))? as usize)
 }
 
 /// What random layouts do with each k.
@@ -55,7 +64,8 @@ fn memory(case: Case) -> u64 {
 
 fn invented(args: &ResidencyArgs, case: Case, pool: &Pool) -> Result<Report, Refusal> {
     let chances = chances(args, case)?;
-    let found = find(pool);
+    let first = first(args, case.replicas)?;
+    let found = find(pool, first);
     let (full, memory) = (needed(case, 1), memory(case));
     let mean = memory as f64 / full as f64;
     let slots = case.memory.0 / case.size.0;
@@ -71,15 +81,16 @@ fn invented(args: &ResidencyArgs, case: Case, pool: &Pool) -> Result<Report, Ref
     });
     let head = ["k", "needed", "on average", "layouts that overflow", "replicas that overflow"];
     let text = format!(
-        "{} versions x {} = {} per full copy; {} replicas x {} = {}\n\
-         mean replication at most {}; {slots} versions a replica\n\n{}\n\nOver {}. One layout of invented names:\n\n{}",
-        number(f64::from(case.versions), 0),
+        "{} x {} = {} per full copy; {} x {} = {}\n\
+         mean replication at most {}; {} a replica\n\n{}\n\nOver {}. One layout of invented names:\n\n{}",
+        things(case.versions.into(), "version"),
         gigabytes(case.size.0),
         gigabytes(full),
-        number(f64::from(case.replicas), 0),
+        things(case.replicas.into(), "replica"),
         gigabytes(case.memory.0),
         gigabytes(memory),
         number(mean, 1),
+        things(slots, "version"),
         output::table(&head, rows),
         counted(chances.layouts as usize, "layout"),
         laid(pool, &found)
@@ -98,7 +109,7 @@ fn invented(args: &ResidencyArgs, case: Case, pool: &Pool) -> Result<Report, Ref
     }
     let asked = chances.by_k.iter().filter(|(k, _)| Some(*k) == args.k || args.k.is_none());
     let over = asked.filter(|(k, o)| needed(case, *k) > memory || o.any > 0.0).map(|(k, o)| warning(case, *k, *o));
-    let warnings = over.collect();
+    let warnings = over.chain(short(pool, &found, first)).collect();
     Ok(Report { text, json, chart: chart(&[(pool, &found)]), warnings })
 }
 
@@ -119,8 +130,8 @@ fn warning(case: Case, k: u32, overflow: Overflow) -> String {
     format!("k = {k} fits on average, but {} of layouts overflow some replica", percent(overflow.any, 1))
 }
 
-fn real(pools: &[Pool]) -> Report {
-    let found: Vec<(&Pool, Found)> = pools.iter().map(|pool| (pool, find(pool))).collect();
+fn real(pools: &[Pool], first: usize) -> Report {
+    let found: Vec<(&Pool, Found)> = pools.iter().map(|pool| (pool, find(pool, first))).collect();
     let text: Vec<String> = found
         .iter()
         .map(|(pool, found)| {
@@ -142,10 +153,23 @@ fn real(pools: &[Pool]) -> Report {
             format!("pool {}: {name} is to hold {} more than it has", pool.name, gigabytes(over.0))
         })
     });
-    let warnings = over.collect();
+    let short = found.iter().filter_map(|(pool, found)| short(pool, found, first));
+    let warnings = over.chain(short).collect();
     let json = json!({ "pools": found.iter().map(|(pool, found)| found::json(pool, found)).collect::<Vec<_>>() });
     let drawn: Vec<(&Pool, &Found)> = found.iter().map(|(pool, found)| (*pool, found)).collect();
     Report { text: text.join("\n\n"), json, chart: chart(&drawn), warnings }
+}
+
+/// Who has fewer copies than were to come first.
+fn short(pool: &Pool, found: &Found, first: usize) -> Option<String> {
+    let short = found.proposed.short_of(first.min(pool.replicas.len()));
+    let keys = match short {
+        0 => return None,
+        1 => "1 key has".to_owned(),
+        many => format!("{} keys have", number(many as f64, 0)),
+    };
+    let why = "the next replica in its order has no room";
+    Some(format!("pool {}: {keys} fewer than {first} copies as proposed: {why}", pool.name))
 }
 
 /// The layout as it is and as it could be, the proposed k, and what losses do.
