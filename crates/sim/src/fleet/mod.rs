@@ -53,6 +53,8 @@ pub struct Setup {
     pub subset: u8,
     /// New submissions per second in all, a Poisson process.
     pub rate: u64,
+    /// When the first one comes: a fleet that has just been started has loaded nothing, and may refuse until it is agreed who loads where.
+    pub traffic_from: u64,
     /// How long a model server takes for one, in nanoseconds.
     pub service: Range<u64>,
     /// How long a load takes.
@@ -119,6 +121,7 @@ impl Setup {
             versions: within(3..6) as u32,
             subset: within(1..4) as u8,
             rate: within(3..12),
+            traffic_from: SECOND,
             service: 5 * MS..400 * MS,
             load: if quick { 100 * MS..500 * MS } else { 300 * MS..4 * SECOND },
             budget: 10 * SECOND,

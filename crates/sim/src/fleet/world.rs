@@ -108,7 +108,7 @@ impl<'s> World<'s> {
             queue.put(START + at, Ev::Act(*act));
         }
         queue.put(START, Ev::Watch);
-        queue.put(START + SECOND, Ev::Arrives);
+        queue.put(START + setup.traffic_from, Ev::Arrives);
         let server = || Server { up: true, starts: 1, ..Server::default() };
         let gateway = |(ix, name): (usize, &GatewayName)| {
             let home = Home::new(ix as u64 + 1);
