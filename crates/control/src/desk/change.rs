@@ -242,6 +242,9 @@ fn too_large() -> DeskError {
     DeskError::invalid("", words)
 }
 
+/// The longest reason in characters, as the API's document says it. The store counts bytes, of which a character has four at most.
+const MOST_OF_A_REASON: usize = MAX_REASON_BYTES / 4;
+
 /// The store's rule for what people read, before anything is worked out and for a dry run too.
 fn check_words(ask: &Ask) -> Result<(), DeskError> {
     let words = [("author", &ask.author, 1, MAX_AUTHOR_BYTES), ("reason", &ask.reason, 0, MAX_REASON_BYTES)];
@@ -251,6 +254,9 @@ fn check_words(ask: &Ask) -> Result<(), DeskError> {
             let reason = format!("is not {least} to {most} bytes without control characters");
             return Err(DeskError::invalid(what, reason));
         }
+    }
+    if ask.reason.chars().count() > MOST_OF_A_REASON {
+        return Err(DeskError::invalid("reason", format!("has more than {MOST_OF_A_REASON} characters")));
     }
     Ok(())
 }

@@ -17,7 +17,7 @@ async fn each_bad_request_is_told_what_is_wrong() {
     let bench = Bench::new().await;
     bench.fleet.put(1, Phase::PreWarm, Stage::Warming);
     let (good, pin) = (r#"{"version":"2"}"#, "PUT /v1/pins/acme/screen");
-    let long = format!(r#"{{"version":"2","reason":"{}"}}"#, "x".repeat(4097));
+    let long = format!(r#"{{"version":"2","reason":"{}"}}"#, "x".repeat(1025));
     let huge = format!(r#"{{"version":"2","reason":"{}"}}"#, "x".repeat(140_000));
     let cases: &[Case<'_>] = &[
         // Paths and queries.

@@ -25,7 +25,9 @@ enum Which {
 pub struct Shortened {
     /// The acts that are left out, as [`Report::acts`] counts them.
     pub without: BTreeSet<usize>,
-    /// What it breaks.
+    /// What the whole run breaks.
+    pub whole: Broken,
+    /// What the shortened one breaks: the same, by another amount perhaps.
     pub broken: Broken,
     /// The run, with its log.
     pub report: Report,
@@ -49,11 +51,11 @@ impl Scenario {
     #[must_use]
     pub fn shortened(&self, seed: u64) -> Option<Shortened> {
         let whole = self.run(seed, &BTreeSet::new(), false);
-        let (which, _) = self.breaks(&whole).next()?;
+        let (which, first) = self.breaks(&whole).next()?;
         let without = self.dispensable(seed, whole.acts.len(), &which);
         let report = self.run(seed, &without, true);
         let broken = self.breaks(&report).find(|(found, _)| *found == which).map(|(_, broken)| broken)?;
-        Some(Shortened { without, broken, report })
+        Some(Shortened { without, whole: first, broken, report })
     }
 
     /// All expectations that a run breaks: promises before figures.

@@ -279,7 +279,10 @@ fn a_change_of_a_tenant_is_not_blind_to_the_others() {
     assert!(refused.contains("differs only in case from"), "{refused}");
     change(&frame, &mut truth, vec![put(Tenant, "A", json!({})), gone(Tenant, "a")]).unwrap();
     let orphan = vec![put(Pin, "b/m", json!("1")), gone(Tenant, "b")];
-    assert_eq!(change(&frame, &mut truth, orphan).unwrap_err(), "pin b/m: there is no tenant \"b\"");
+    assert_eq!(
+        change(&frame, &mut truth, orphan).unwrap_err(),
+        r#"pin b/m: there is no tenant "b"; the nearest is "A""#
+    );
     // Where pins are guaranteed a larger subset or another tenant's pin may not fit.
     let (frame, mut truth) = seeded("guaranteed");
     let new = vec![put(Tenant, "z", json!({})), put(Pin, "z/m", json!("3"))];

@@ -203,7 +203,7 @@ fn told(args: &SimRunArgs, scenario: &Scenario, played: &Played) -> Value {
             "expected": range.map(|r| [r.least, r.most]),
         })
     };
-    let wrong = |w: &Wrong| json!({ "seed": w.seed, "what": w.how.what, "at_ms": w.how.at, "acts": w.acts, "of_acts": w.of, "log": w.log });
+    let wrong = |w: &Wrong| json!({ "seed": w.seed, "what": w.how.what, "at_ms": w.how.at, "shortened": w.shortened.what, "acts": w.acts, "of_acts": w.of, "log": w.log });
     json!({
         "scenario": scenario.name, "world": scenario.world.name, "seed": args.seed, "seeds": args.seeds, "runs": played.runs,
         "passed": played.wrong.is_none(), "promises": scenario.promises,
@@ -236,7 +236,14 @@ fn print(args: &SimRunArgs, scenario: &Scenario, played: &Played, report: &Repor
         if wrong.how.at > 0 {
             output::say(&format!("at {:.3} s", wrong.how.at as f64 / 1_000.0));
         }
-        output::say(&format!("with these of {}:\n{}", output::counted(wrong.of, "act"), wrong.acts.join("\n")));
+        let of = output::counted(wrong.of, "act");
+        let so =
+            if wrong.shortened.what == wrong.how.what { String::new() } else { format!(" ({})", wrong.shortened.what) };
+        match (wrong.of, wrong.acts.as_slice()) {
+            (0, _) => {}
+            (_, []) => output::say(&format!("none of its {of} is needed for that{so}")),
+            (_, acts) => output::say(&format!("with these of {of}{so}:\n{}", acts.join("\n"))),
+        }
         output::say(&format!("{}\n", wrong.log.join("\n")));
     } else if args.log {
         output::say(&report.log.join("\n"));

@@ -28,6 +28,8 @@ pub struct Wrong {
     pub seed: u64,
     /// How.
     pub how: Broken,
+    /// How with only the acts that it needs.
+    pub shortened: Broken,
     /// Its acts, those that it needs to go wrong.
     pub acts: Vec<String>,
     /// Of how many.
@@ -94,8 +96,8 @@ fn together(rows: &[Row]) -> Vec<(&'static str, f64, f64, f64)> {
 }
 
 fn what_is_wrong(scenario: &Scenario, seed: u64) -> Option<Wrong> {
-    let Shortened { without, broken: how, report } = scenario.shortened(seed)?;
+    let Shortened { without, whole: how, broken: shortened, report } = scenario.shortened(seed)?;
     let acts = report.acts.iter().enumerate().filter(|(ix, _)| !without.contains(ix)).map(|(_, act)| act.clone());
     let log = report.log[report.log.len().saturating_sub(40)..].to_vec();
-    Some(Wrong { seed, how, acts: acts.collect(), of: report.acts.len(), log, report })
+    Some(Wrong { seed, how, shortened, acts: acts.collect(), of: report.acts.len(), log, report })
 }

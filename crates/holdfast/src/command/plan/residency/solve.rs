@@ -114,7 +114,7 @@ pub fn invented(args: &ResidencyArgs, asked: &Invented) -> Result<Report, Refusa
     let found = find(&pool, terms.copies as usize);
     let text = format!(
         "{} x {}, {} of each, on replicas of {}; room for one version stays free on each\n\n{}\n\n\
-         So {}; one more bears the loss of one. With them, in one layout of invented names:\n\n{}",
+         So {}; with one more, a loss of one leaves every key all its copies. With them, in one layout of invented names:\n\n{}",
         things(asked.case.versions.into(), "version"),
         gigabytes(size.0),
         if terms.copies == 1 { "1 copy".to_owned() } else { format!("{} copies", terms.copies) },
@@ -144,7 +144,7 @@ pub fn real(args: &ResidencyArgs, asked: &Real) -> Result<Report, Refusal> {
         let found = find(&grown, terms.copies as usize);
         let added = solved.replicas().saturating_sub(has);
         text.push(format!(
-            "pool {}: {} on {}; room for one version stays free on each\n\n{}\n\nSo {}; one more bears the loss of one. With them:\n\n{}",
+            "pool {}: {} on {}; room for one version stays free on each\n\n{}\n\nSo {}; with one more, a loss of one leaves every key all its copies. With them:\n\n{}",
             pool.name,
             things(keys.into(), "pinned key"),
             things(has.into(), "replica"),
