@@ -117,8 +117,11 @@ async fn a_wait_ends_well_only_if_what_is_desired_is_in_force() {
     assert!(code == 1 && told.contains("0 differences"), "{told}");
     assert!(told.contains("roll-out 2 has failed") && told.contains("the weights are torn"), "{told}");
     // Without a word that it is meant, nothing is asked for.
-    let told = world.done(&["apply", "-f", &file]).await;
-    assert!(told.contains("0 differences") && !told.contains("again"), "{told}");
+    for more in [&[][..], &["--dry-run"]] {
+        let told = world.done(&[&["apply", "-f", &file], more].concat()).await;
+        assert!(told.contains("0 differences") && !told.contains("\"3\" is asked for again"), "{told}");
+        assert!(told.contains("! pin acme/screen: \"3\" with --yes is asked for again"), "{told}");
+    }
     let rollouts = world.holdfast.cli_json(&["rollout", "list"]).await;
     assert_eq!(rollouts["items"].as_array().map(Vec::len), Some(2), "{rollouts}");
     // Back at what is in force there is nothing to wait for.

@@ -31,7 +31,7 @@ async fn the_api_is_what_its_document_says() {
     let dir = TempDir::new();
     let mut run = tokio::process::Command::new(mlserver::tool("schemathesis"));
     run.args(["run", &format!("http://{}/openapi.json", holdfast.admin.addr())]);
-    run.args(["--seed", SEED, "--max-time", SECONDS, "--phases", "coverage,fuzzing", "--workers", "2"]);
+    run.args(["--seed", SEED, "--max-time", SECONDS, "--phases", "coverage,fuzzing", "--workers", "1"]);
     // What a document cannot say (that a name has to be there, that the whole has to fit together) is refused with 4xx. A stream of events has no end.
     run.args(["--exclude-checks", "positive_data_acceptance", "--exclude-path-regex", "events"]);
     run.args(["--request-timeout", "20", "--no-shrink", "--continue-on-failure", "--no-color"]);

@@ -38,9 +38,9 @@ async fn apply(args: &ApplyArgs, state: &Value) -> Result<(), Failure> {
     let total = dry["changes_total"].as_u64().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
     if table {
         print_changes(changes, total);
-        if total > 0 {
-            asked_again(&dry, changes).into_iter().for_each(|line| output::say(&line));
-        }
+        // Where nothing else is different, nothing is asked for again without a word that it is meant.
+        let how = if total > 0 || (args.yes && !args.dry_run) { "is" } else { "with --yes is" };
+        asked_again(&dry, changes, how).into_iter().for_each(|line| output::say(&line));
     }
     let how = &args.how;
     let asks_again = total == 0 && args.yes && !args.dry_run && any_left(&admin).await?;
@@ -69,10 +69,10 @@ async fn apply(args: &ApplyArgs, state: &Value) -> Result<(), Failure> {
 }
 
 /// Pins that are desired already and are not in force, since their roll-out has failed: the state asks for them again, a line each.
-fn asked_again(dry: &Value, changes: &[Value]) -> Vec<String> {
+fn asked_again(dry: &Value, changes: &[Value], how: &str) -> Vec<String> {
     let changed = |pin: &str| changes.iter().any(|change| change["kind"] == "pin" && change["name"] == pin);
     let again = pending(dry).into_iter().filter(|(pin, _)| !changed(pin));
-    let mut lines: Vec<String> = again.map(|(pin, to)| format!("! pin {pin}: {to:?} is asked for again")).collect();
+    let mut lines: Vec<String> = again.map(|(pin, to)| format!("! pin {pin}: {to:?} {how} asked for again")).collect();
     let more = lines.len().saturating_sub(SHOWN);
     lines.truncate(SHOWN);
     lines.extend((more > 0).then(|| format!("and {more} more")));

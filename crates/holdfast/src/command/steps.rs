@@ -95,7 +95,7 @@ impl Steps {
 }
 
 /// Whether a roll-out brings the pin where it is to be. One that was there before does only if it goes there: by going back, or since the same
-/// was asked for before. A pin may have been left behind by one that others still go.
+/// was asked for before; and a new one does not once it goes back. A pin may have been left behind by one that others still go.
 fn leads(rollout: &Value, left: &Left, is_new: bool) -> bool {
     let is_it = |pin: &&Value| {
         left.name.split_once('/').is_some_and(|(tenant, model)| pin["tenant"] == tenant && pin["model"] == model)
@@ -103,7 +103,7 @@ fn leads(rollout: &Value, left: &Left, is_new: bool) -> bool {
     let mut pins = rollout["pins"].as_array().into_iter().flatten().filter(is_it);
     let there = |pin: &Value| pin[if pin["back"] == true { "from" } else { "to" }] == left.to.as_str();
     let is_out = |pin: &Value| matches!(pin["stage"].as_str(), Some("failed" | "aborted" | "reverted"));
-    pins.any(|pin| (is_new || there(pin)) && !is_out(pin))
+    pins.any(|pin| (there(pin) || (is_new && pin["back"] != true)) && !is_out(pin))
 }
 
 /// A roll-out that is over while its pin is not in force, or that was followed to its end.
@@ -194,6 +194,18 @@ pub async fn follow(admin: &Admin, id: u64, shown: bool) -> Result<Value, Failur
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_new_roll_out_that_goes_back_brings_nothing_there() {
+        let left = Left::of("acme/m", "2");
+        let rollout = |stage: &str, back: bool| json!({ "pins": [{ "tenant": "acme", "model": "m", "from": "1", "to": "2", "stage": stage, "back": back }] });
+        assert!(leads(&rollout("warming", false), &left, true));
+        assert!(!leads(&rollout("draining", true), &left, true));
+        assert!(!leads(&rollout("retaining", true), &left, true));
+        assert!(!leads(&rollout("failed", false), &left, true));
+        let old = Left::of("acme/m", "1");
+        assert!(leads(&rollout("draining", true), &old, false), "an old one brings it there by going back");
+    }
 
     #[test]
     fn a_line_tells_why_what_is_waited_for_does_not_come() {

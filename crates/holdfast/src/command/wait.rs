@@ -164,6 +164,11 @@ pub struct Left {
 }
 
 impl Left {
+    #[cfg(test)]
+    pub fn of(name: &str, to: &str) -> Self {
+        Self { name: name.to_owned(), to: to.to_owned(), from: String::new(), waits: None }
+    }
+
     /// Whether nothing moves it until somebody does something. What waits for another roll-out goes on by itself.
     pub fn is_held(&self) -> bool {
         self.waits.as_ref().is_some_and(|words| !words.starts_with("waits for "))
