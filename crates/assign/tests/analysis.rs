@@ -1,9 +1,12 @@
 //! The analysis of windows: against scipy, under peeking, and what windows that are left out cost.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
+mod random;
+
 use holdfast_assign::analysis::{Excluded, Metric, Terms, compare, cost, is_out, ratios};
 use holdfast_assign::stats::{Sequential, Sums, ratio_p};
 use holdfast_assign::window::Window;
+use random::Random;
 
 const SCIPYS: &str = include_str!("../vectors/stats.tsv");
 
@@ -47,19 +50,6 @@ fn looks_ratios_and_rates_are_scipys() {
         assert!(near(sums.mean, n[2]) && (sums.variance().unwrap() - n[3]).abs() < 1e-12, "{row:?}");
     }
     assert_eq!(Sums::rate(0, 3), Sums::default());
-}
-
-/// Seeded numbers (splitmix64).
-struct Random(u64);
-
-impl Random {
-    fn share(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
-    }
 }
 
 const RUNS: u64 = 2_000;

@@ -1,22 +1,14 @@
 //! The sequential test under peeking, its coverage, and the check of a sample's ratio against scipy.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::excessive_precision, reason = "tests")]
 
+mod random;
+
 use holdfast_assign::stats::{LEAST, Sequential, Sums, chi2_sf, ratio_p};
 use proptest::prelude::*;
-
-/// Seeded numbers (splitmix64).
-struct Random(u64);
+use random::Random;
 
 impl Random {
-    fn share(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
-    }
-
-    /// Box and Muller.
+    /// Of mean 0 and variance 1, by Box and Muller.
     fn normal(&mut self) -> f64 {
         (-2.0 * (1.0 - self.share()).ln()).sqrt() * (2.0 * std::f64::consts::PI * self.share()).cos()
     }

@@ -11,7 +11,7 @@ use holdfast_bank::{Limits, Options, Stores};
 use holdfast_quota::lease::{Answer, Ask, Effect, Event, Holder, Rules, Sharing, Terms, Verdict, over_admission_bound};
 use holdfast_quota::limit::Limit;
 use holdfast_quota::rate1::Witness;
-use holdfast_testkit::{RedisServer, eventually};
+use holdfast_testkit::{Random, RedisServer, eventually};
 use holdfast_types::Mono;
 
 const GATEWAYS: usize = 50;
@@ -21,19 +21,6 @@ const LENGTH: u64 = 15_000;
 const WARM: u64 = 5_000;
 /// How long a request waits for the store at most.
 const PATIENCE: u64 = 7;
-
-/// Splitmix64.
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, most: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % most
-    }
-}
 
 struct Gateway {
     holder: Holder,
@@ -155,7 +142,7 @@ async fn fifty_gateways_share_a_limit_fairly_with_few_calls() {
         asks: VecDeque::new(),
         answers: VecDeque::new(),
     };
-    let mut chance = Chance(11);
+    let mut chance = Random(11);
     for ms in 0..LENGTH {
         world.answered(ms);
         for at in 0..GATEWAYS {

@@ -8,7 +8,7 @@ use holdfast_bank::access::Access;
 use holdfast_bank::{Down, Limits, Options, Stores};
 use holdfast_quota::lease::{Ask, Bank, BankEvent, Rules};
 use holdfast_quota::limit::Limit;
-use holdfast_testkit::{RedisServer, eventually};
+use holdfast_testkit::{Random, RedisServer, eventually};
 use holdfast_types::Mono;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -30,20 +30,7 @@ async fn connected(redis: &RedisServer, seed: u64) -> Arc<Stores> {
     store
 }
 
-/// Splitmix64.
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, most: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % most
-    }
-}
-
-fn ask(chance: &mut Chance, gateway: u64, order: u64) -> Ask {
+fn ask(chance: &mut Random, gateway: u64, order: u64) -> Ask {
     let alone = (chance.below(12) == 0).then(|| (Duration::from_millis(chance.below(3_000)), chance.below(200)));
     Ask {
         gateway,
@@ -67,7 +54,7 @@ async fn the_script_is_the_machine() {
     let rates = [(40, 40), (100, 250), (1_000, 1_000), (50_000, 80_000), (1_000, 30)];
     let mut granted = 0;
     for seed in 0..60 {
-        let mut chance = Chance(seed);
+        let mut chance = Random(seed);
         let name = format!("tenant:t{seed}:requests");
         let limit = |(rate, burst): (u64, u64)| Limit::per_second(rate, burst);
         let mut of = limit(rates[usize::try_from(seed).unwrap() % rates.len()]);

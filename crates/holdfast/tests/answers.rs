@@ -5,42 +5,23 @@ mod fleet;
 
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use fleet::{INFER, PATIENCE, binary, config, probe, text};
+use fleet::scripted::{ask, before, scripted};
+use fleet::{INFER, PATIENCE, probe};
 use holdfast_testkit::http::Answer;
-use holdfast_testkit::v2_stub::V2;
 use holdfast_testkit::{Holdfast, Script, Step, Stub, eventually};
-use http::Method;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 
-/// A gateway before one stub that holds `screen-1`, for three tenants. Whoever asks with `x-wants: N` is answered by the script of this number,
-/// everybody else correctly.
+/// A gateway before a stub with these scripts, for three tenants.
 async fn rig(scripts: Vec<Script>) -> (Stub, Holdfast) {
-    let v2 = V2::loaded(&[("screen-1", "1")]);
-    let stub = Stub::start(move |request| match request.header("x-wants").parse::<usize>() {
-        Ok(number) => scripts[number].clone(),
-        Err(_) => v2.answer(request),
-    })
-    .await;
-    let tenants = ["acme", "evil", "third"].map(|name| json!({"name": name, "pins": {"screen": "1"}}));
-    let mut config = config(&[stub.url()], 1, json!(tenants));
-    // Connections belong to a worker.
-    config["workers"] = json!(1);
+    let stub = scripted(scripts).await;
     // Seldom polled, so that nothing is mended by chance.
-    config["pools"][0]["health"] = json!({"interval": "60s", "timeout": "1s", "fall": 1, "ease_in": "0s"});
-    let gateway = Holdfast::start(binary(), &text(&config)).await;
-    fleet::wait_held(&gateway, "1", 1).await;
+    let health = json!({"interval": "60s", "timeout": "1s", "fall": 1, "ease_in": "0s"});
+    let gateway = before(&stub, &["acme", "evil", "third"], health).await;
     (stub, gateway)
-}
-
-/// An inference that is answered by the script of this number. An error: the answer was cut.
-async fn ask(gateway: &Holdfast, tenant: &str, number: usize) -> Result<Answer, String> {
-    let fields = [("x-tenant", tenant), ("x-wants", &number.to_string())];
-    gateway.data.send(Method::POST, INFER, &fields, Bytes::from(probe().to_string())).await
 }
 
 #[tokio::test]

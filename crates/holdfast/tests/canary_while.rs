@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use fleet::{INFER, PATIENCE, binary, pin_of, text};
 use fleet_of::{More, Roles, Shape};
 use holdfast_testkit::http::Client;
+use holdfast_testkit::wait::always;
 use holdfast_testkit::{Holdfast, Script, Stub, eventually};
 use serde_json::{Value, json};
 
@@ -111,8 +112,9 @@ async fn a_canary_waits_for_data_goes_on_while_it_is_no_worse_and_goes_back_at_o
     })
     .await;
     assert!(why["words"].as_str().unwrap().contains("of 20 answers of the canary"), "{why}");
-    tokio::time::sleep(Duration::from_millis(1_500)).await;
-    assert_eq!(in_force(&gateway).await, ("1".to_owned(), 50), "no data is no good news");
+    // Fifteen times as long as the share was to wait.
+    let stays = async || in_force(&gateway).await == ("1".to_owned(), 50);
+    always("no data is no good news", Duration::from_millis(1_500), stays).await;
 
     // Data: the next share, which is measured by itself; and then version 2 breaks.
     eventually("the second share", PATIENCE, async || {

@@ -6,8 +6,8 @@ mod fleet;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fleet::{INFER, PATIENCE, binary, config, probe, text};
-use holdfast_testkit::http::Answer;
+use fleet::scripted::{ask, before, scripted};
+use fleet::{INFER, PATIENCE, probe};
 use holdfast_testkit::v2_stub::V2;
 use holdfast_testkit::{Holdfast, Script, Step, Stub, eventually};
 use http::Method;
@@ -15,33 +15,16 @@ use serde_json::json;
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 
-/// A gateway with one worker, to which connections belong, before one stub that holds `screen-1`. Whoever asks with `x-wants: N` is answered by the script
-/// of this number, everybody else correctly. Seldom polled, so that nothing is mended by chance.
+/// A gateway before a stub with these scripts. Seldom polled, so that nothing is mended by chance.
 async fn rig(scripts: Vec<Script>) -> (Stub, Holdfast) {
-    let v2 = V2::loaded(&[("screen-1", "1")]);
-    let stub = Stub::start(move |request| match request.header("x-wants").parse::<usize>() {
-        Ok(number) => scripts[number].clone(),
-        Err(_) => v2.answer(request),
-    })
-    .await;
-    let gateway = before(&stub, "60s").await;
+    let stub = scripted(scripts).await;
+    let gateway = polling(&stub, "60s").await;
     (stub, gateway)
 }
 
-async fn before(stub: &Stub, interval: &str) -> Holdfast {
-    let tenants = ["acme", "evil"].map(|name| json!({"name": name, "pins": {"screen": "1"}}));
-    let mut config = config(&[stub.url()], 1, json!(tenants));
-    config["workers"] = json!(1);
-    config["pools"][0]["health"] = json!({"interval": interval, "timeout": "1s", "fall": 1000, "ease_in": "0s"});
-    let gateway = Holdfast::start(binary(), &text(&config)).await;
-    fleet::wait_held(&gateway, "1", 1).await;
-    gateway
-}
-
-/// An inference that is answered by the script of this number. An error: the answer was cut.
-async fn ask(gateway: &Holdfast, tenant: &str, number: usize) -> Result<Answer, String> {
-    let fields = [("x-tenant", tenant), ("x-wants", &number.to_string())];
-    gateway.data.send(Method::POST, INFER, &fields, Bytes::from(probe().to_string())).await
+async fn polling(stub: &Stub, interval: &str) -> Holdfast {
+    let health = json!({"interval": interval, "timeout": "1s", "fall": 1000, "ease_in": "0s"});
+    before(stub, &["acme", "evil"], health).await
 }
 
 /// In the coding that HTTP calls deflate, as it is.
@@ -183,7 +166,7 @@ async fn an_answer_with_the_tag_of_another_request_is_refused_whatever_it_is() {
         }
     })
     .await;
-    let gateway = before(&stub, "60s").await;
+    let gateway = polling(&stub, "60s").await;
     let ask = async |method: Method, path: &str, wants: &str| {
         let fields = [("x-tenant", "acme"), ("x-wants", wants)];
         let body = if method == Method::POST { "{\"inputs\":[]}" } else { "" };
@@ -237,7 +220,7 @@ async fn a_server_that_answers_more_often_than_it_is_asked_is_told_of() {
         Err(_) => v2.answer(request),
     })
     .await;
-    let gateway = before(&stub, "1s").await;
+    let gateway = polling(&stub, "1s").await;
     let strays = async || gateway.metrics().await.sum("holdfast_alarms_total", &[("kind", "stray_answer")]);
     // That it has waited long enough is no answer.
     let _ = ask(&gateway, "acme", 0).await.unwrap().expect(200);

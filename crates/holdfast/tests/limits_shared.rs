@@ -122,7 +122,8 @@ fn witness(times: &[Duration], reports: &[Report], extra: u64) -> u64 {
 async fn wait_admitted(loads: &[Load], more: usize) {
     let count = || loads.iter().map(|load| load.count(|record| record.status == 200)).sum::<usize>();
     let begun = count();
-    eventually("requests to be admitted", PATIENCE, async || (count() >= begun + more).then_some(())).await;
+    let patience = PATIENCE + 4 * Duration::from_secs(more as u64 / RATE);
+    eventually("requests to be admitted", patience, async || (count() >= begun + more).then_some(())).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -184,12 +185,11 @@ fn most_in_a_second(times: &[Duration]) -> usize {
     times.iter().enumerate().map(count).max().unwrap_or_default()
 }
 
-/// A phase lasts until 250 requests more were admitted; with `PHASE_SECONDS`, for figures, as long as that says.
+/// A phase lasts until 250 requests more were admitted; with `PHASE_SECONDS`, for figures, until as many were as the limit gives in that time.
 async fn last(loads: &[Load]) {
-    wait_admitted(loads, 250).await;
-    if let Some(seconds) = std::env::var("PHASE_SECONDS").ok().and_then(|text| text.parse().ok()) {
-        tokio::time::sleep(Duration::from_secs(seconds)).await;
-    }
+    let seconds: Option<u64> = std::env::var("PHASE_SECONDS").ok().and_then(|text| text.parse().ok());
+    let more = seconds.map_or(250, |seconds| seconds * RATE);
+    wait_admitted(loads, usize::try_from(more).unwrap()).await;
 }
 
 /// RL-05, RL-07, RL-08, RL-02: hangs, dies, comes back empty, is flushed: no 5xx, nobody shut out, nothing unlimited, no spike. Prints the table of

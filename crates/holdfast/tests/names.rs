@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-use holdfast_testkit::v2_stub::V2;
-use holdfast_testkit::{Holdfast, Stub, TempDir, eventually};
+use holdfast_testkit::v2_stub::{V2, infer_answer};
+use holdfast_testkit::{Holdfast, Script, Stub, TempDir, eventually};
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -86,8 +86,7 @@ async fn start(names: &Names, port: u16) -> Holdfast {
         "workers": 1,
         "pools": [{
             "name": "pool", "protocol": "open-inference", "residency": "static",
-            // Every request has to open a connection.
-            "connections": {"idle": "100ms", "warm": 0, "connect": "5s"},
+            "connections": {"warm": 0, "connect": "5s"},
             "health": {"interval": "2s", "timeout": "2s", "fall": 1000},
             "replicas": [{"name": "r1", "url": format!("http://{NAME}:{port}"), "holds": [{"model": "screen", "version": "1"}]}],
         }],
@@ -105,7 +104,6 @@ async fn start(names: &Names, port: u16) -> Holdfast {
 }
 
 async fn infer(gateway: &Holdfast) -> u16 {
-    tokio::time::sleep(Duration::from_millis(150)).await;
     gateway.infer("acme", INFER, &json!({"id": "a", "inputs": []})).await.status.as_u16()
 }
 
@@ -122,7 +120,15 @@ async fn a_name_that_is_not_found_keeps_its_last_addresses_and_follows_the_next(
     let stub = |model: &'static str| {
         Stub::start({
             let v2 = V2::loaded(&[(model, "1")]);
-            move |request| v2.answer(request)
+            move |request| {
+                if !request.path.ends_with("/infer") {
+                    return v2.answer(request);
+                }
+                // Every request has to open a connection.
+                let fields = [("content-type", "application/json"), ("connection", "close")];
+                let body = infer_answer(request, model, "1").to_string();
+                Script::with_headers(200, &fields, body.as_bytes())
+            }
         })
     };
     let (first, second) = (stub("screen").await, stub("screen").await);

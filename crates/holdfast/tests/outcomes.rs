@@ -1,7 +1,6 @@
 //! Outcomes by the route token, through a whole process: what arms have shown, and the report of it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
-#[allow(dead_code, reason = "these tests use a part of it")]
 #[path = "submissions/fixture.rs"]
 mod fixture;
 mod fleet;
@@ -140,6 +139,7 @@ async fn what_is_told_without_a_good_token_or_twice_counts_for_nothing() {
     let token = answer.header("x-holdfast-route").to_owned();
     let other = one.ask(&[("x-user", "ann"), ("x-tenant", "globex")]).await;
     assert_eq!(resolved(&other).2, "pin");
+    let served = one.server.executions();
     let told = async |tenant: &str, token: &str, body: Value| tell(&one, tenant, token, &body).await;
     refused(&told("globex", &token, click(1.0)).await, 403, "forbidden", "another tenant's");
     refused(&told("acme", "AAAA", click(1.0)).await, 400, "bad_request", "no route token");
@@ -169,6 +169,7 @@ async fn what_is_told_without_a_good_token_or_twice_counts_for_nothing() {
     let order = || json!({"id": "order-7", "values": {"spent": 12.5, "items": 3}});
     assert_eq!(counted(told("acme", &token, order()).await), json!({"counted": 2}));
     assert_eq!(counted(told("acme", &token, order()).await), json!({"counted": 0, "not_counted": {"repeated": 2}}));
+    assert_eq!(one.server.executions(), served, "no model server hears of outcomes");
     let told = report(&one, &[]).await;
     let spent = row(&told, "comparisons", "metric", "spent");
     let values: u64 = spent["values"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).sum();

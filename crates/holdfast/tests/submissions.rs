@@ -6,6 +6,8 @@ mod fixture;
 mod fleet;
 #[path = "submissions/keys.rs"]
 mod keys;
+#[path = "submissions/moves.rs"]
+mod moves;
 #[path = "submissions/store.rs"]
 mod store;
 #[path = "submissions/tokens.rs"]

@@ -5,27 +5,15 @@ use std::time::Duration;
 
 use holdfast_config::ResourceKind;
 use holdfast_control::desk::{CanaryOption, RolloutOptions, What};
-use holdfast_control::rollouts::{CommandError, Settings};
+use holdfast_control::rollouts::CommandError;
 use holdfast_decide::rollout::{Command, Phase, Refusal};
 use holdfast_plane::Edit;
+use holdfast_testkit::eventually;
 use holdfast_testkit::wait::always;
-use holdfast_testkit::{TempDir, eventually};
 
-use crate::gateway::Gateways;
 use crate::support::*;
 
 const HOUR: Duration = Duration::from_secs(3_600);
-
-async fn plane(retain: Duration) -> (Plane, TempDir) {
-    let dir = TempDir::new();
-    let mut settings: Settings = settings();
-    settings.options.retain = retain;
-    let mut plane = Plane::start(embedded(&dir).await, settings, &Gateways::new()).await;
-    plane.seed(&table(3, 2, 2)).await;
-    plane.gateways(2).await;
-    plane.drive();
-    (plane, dir)
-}
 
 fn one() -> Vec<String> {
     vec!["t0/m0".to_owned()]
@@ -46,7 +34,7 @@ async fn moved(plane: &Plane, version: &str) {
 
 #[tokio::test]
 async fn a_whole_state_asks_again_for_every_pin_that_was_left_behind() {
-    let (plane, _dir) = plane(HOUR).await;
+    let (plane, _dir) = retaining(HOUR).await;
     let names = vec!["t0/m0".to_owned(), "t1/m1".to_owned()];
     plane.gateways.change(|world| _ = world.failing.insert("2".to_owned(), "torn".to_owned()));
     let atomic = RolloutOptions { atomic: true, ..RolloutOptions::default() };
@@ -66,7 +54,7 @@ async fn a_whole_state_asks_again_for_every_pin_that_was_left_behind() {
 
 #[tokio::test]
 async fn a_retry_has_the_options_of_the_request_and_not_the_old_ones() {
-    let (plane, _dir) = plane(Duration::ZERO).await;
+    let (plane, _dir) = retaining(Duration::ZERO).await;
     plane.pin(&one(), "2", Some(canary(10, 3_600_000))).await;
     eventually("the share", PATIENCE, async || plane.split("t0/m0")).await;
     plane.rollouts.command(1, Command::Revert { confirmed: false }, "bob").await.unwrap();
@@ -82,7 +70,7 @@ async fn a_retry_has_the_options_of_the_request_and_not_the_old_ones() {
 
 #[tokio::test]
 async fn back_with_options_is_a_roll_out_of_its_own_that_loads_nothing() {
-    let (plane, _dir) = plane(HOUR).await;
+    let (plane, _dir) = retaining(HOUR).await;
     plane.pin(&one(), "2", None).await;
     plane.at(1, "retaining").await;
     let loads = plane.gateways.world.lock().unwrap().loads;
@@ -99,7 +87,7 @@ async fn back_with_options_is_a_roll_out_of_its_own_that_loads_nothing() {
 
 #[tokio::test]
 async fn a_way_back_is_in_history_in_the_words_of_who_asked_for_it() {
-    let (plane, _dir) = plane(HOUR).await;
+    let (plane, _dir) = retaining(HOUR).await;
     plane.pin(&one(), "2", None).await;
     plane.at(1, "retaining").await;
     plane.pin_as("carl", "it was worse", &one(), "1").await;
@@ -133,7 +121,7 @@ async fn a_way_back_is_in_history_in_the_words_of_who_asked_for_it() {
 
 #[tokio::test]
 async fn resume_of_what_has_ended_and_of_what_is_not_paused_are_told_apart() {
-    let (plane, _dir) = plane(Duration::ZERO).await;
+    let (plane, _dir) = retaining(Duration::ZERO).await;
     plane.gateways.change(|world| _ = world.idle.insert("g1".to_owned()));
     plane.pin(&one(), "2", None).await;
     eventually("the roll-out", PATIENCE, async || plane.rollouts.get(1).await.unwrap()).await;
@@ -150,7 +138,7 @@ async fn resume_of_what_has_ended_and_of_what_is_not_paused_are_told_apart() {
 
 #[tokio::test]
 async fn what_has_left_the_catalogue_is_retained_no_longer() {
-    let (plane, _dir) = plane(HOUR).await;
+    let (plane, _dir) = retaining(HOUR).await;
     let edit = |kind, name: &str, value: Option<&str>| Edit {
         kind,
         name: name.into(),

@@ -27,15 +27,6 @@ fn one() -> Vec<String> {
     vec!["t0/m0".to_owned()]
 }
 
-async fn plane() -> (Plane, TempDir) {
-    let dir = TempDir::new();
-    let mut plane = Plane::start(embedded(&dir).await, settings(), &Gateways::new()).await;
-    plane.seed(&table(3, 2, 2)).await;
-    plane.gateways(2).await;
-    plane.drive();
-    (plane, dir)
-}
-
 async fn at_share(plane: &Plane, name: &str, percent: u64) {
     eventually(&format!("{percent} % of {name}"), PATIENCE, async || {
         (plane.split(name) == Some(("2".to_owned(), percent))).then_some(())
@@ -62,7 +53,7 @@ async fn history(plane: &Plane, name: &str) -> Vec<(String, Option<u64>)> {
 
 #[tokio::test]
 async fn a_canary_goes_from_share_to_share_to_the_whole() {
-    let (plane, _dir) = plane().await;
+    let (plane, _dir) = driven(settings()).await;
     plane.pin(&one(), "2", Some(shares(30, 30))).await;
     let heads = plane.settled("the canary").await;
     assert_eq!((plane.in_force("t0/m0").as_str(), plane.split("t0/m0")), ("2", None));
@@ -74,7 +65,7 @@ async fn a_canary_goes_from_share_to_share_to_the_whole() {
 
 #[tokio::test]
 async fn no_share_is_sent_before_every_gateway_has_prepared_its_subset() {
-    let (plane, _dir) = plane().await;
+    let (plane, _dir) = driven(settings()).await;
     plane.gateways.change(|world| _ = world.idle.insert("g1".to_owned()));
     plane.pin(&one(), "2", Some(shares(HOUR, HOUR))).await;
     eventually("the flip to be prepared", PATIENCE, async || {
@@ -94,7 +85,7 @@ async fn no_share_is_sent_before_every_gateway_has_prepared_its_subset() {
 
 #[tokio::test]
 async fn a_canary_pauses_and_goes_back_by_a_revert_but_not_by_an_abort() {
-    let (plane, _dir) = plane().await;
+    let (plane, _dir) = driven(settings()).await;
     plane.pin(&one(), "2", Some(shares(300, HOUR))).await;
     at_share(&plane, "t0/m0", 10).await;
     plane.rollouts.command(1, Command::Pause, "bob").await.unwrap();
@@ -122,7 +113,7 @@ async fn a_canary_pauses_and_goes_back_by_a_revert_but_not_by_an_abort() {
 
 #[tokio::test]
 async fn another_wish_ends_a_canary_and_then_goes_its_own_way() {
-    let (plane, _dir) = plane().await;
+    let (plane, _dir) = driven(settings()).await;
     plane.pin(&one(), "2", Some(shares(HOUR, HOUR))).await;
     at_share(&plane, "t0/m0", 10).await;
     plane.pin(&one(), "1", None).await;
@@ -140,7 +131,7 @@ async fn another_wish_ends_a_canary_and_then_goes_its_own_way() {
 /// A pin that is taken away is nobody's; the other pin of the canary keeps its share.
 #[tokio::test]
 async fn a_pin_that_is_taken_away_leaves_its_canary_and_made_anew_goes_its_own_way() {
-    let (plane, _dir) = plane().await;
+    let (plane, _dir) = driven(settings()).await;
     let both = names(1, 2);
     for (ix, anew) in ["1", "2", "3"].into_iter().enumerate() {
         plane.pin(&both, "2", Some(shares(HOUR, HOUR))).await;
@@ -165,7 +156,7 @@ async fn a_pin_that_is_taken_away_leaves_its_canary_and_made_anew_goes_its_own_w
 /// Nothing is left to go back to, and nothing waits for it.
 #[tokio::test]
 async fn a_canary_whose_pin_and_versions_are_taken_away_ends() {
-    let (plane, _dir) = plane().await;
+    let (plane, _dir) = driven(settings()).await;
     plane.pin(&one(), "2", Some(shares(HOUR, HOUR))).await;
     at_share(&plane, "t0/m0", 10).await;
     plane.rollouts.command(1, Command::Pause, "bob").await.unwrap();
@@ -179,7 +170,7 @@ async fn a_canary_whose_pin_and_versions_are_taken_away_ends() {
 
 #[tokio::test]
 async fn a_canary_needs_shares_that_grow() {
-    let (plane, _dir) = plane().await;
+    let (plane, _dir) = driven(settings()).await;
     for percents in [vec![0], vec![100], vec![50, 10]] {
         let canary = percents.iter().map(|percent| CanaryOption { percent: *percent, wait_ms: 1 }).collect();
         let options = RolloutOptions { canary, ..RolloutOptions::default() };

@@ -8,21 +8,12 @@ use holdfast_control::desk::{RolloutOptions, What};
 use holdfast_control::rollouts::{CommandError, Link, Settings};
 use holdfast_decide::rollout::{Command, Options, Phase, Refusal};
 use holdfast_plane::{Edit, Status, View, Want, pair};
+use holdfast_testkit::eventually;
 use holdfast_testkit::wait::always;
-use holdfast_testkit::{TempDir, eventually};
 use holdfast_types::GatewayName;
 
-use crate::gateway::{Gateways, World};
+use crate::gateway::World;
 use crate::support::*;
-
-async fn plane(settings: Settings) -> (Plane, TempDir) {
-    let dir = TempDir::new();
-    let mut plane = Plane::start(embedded(&dir).await, settings, &Gateways::new()).await;
-    plane.seed(&table(3, 2, 2)).await;
-    plane.gateways(2).await;
-    plane.drive();
-    (plane, dir)
-}
 
 fn with(change: impl FnOnce(&mut Options)) -> Settings {
     let mut settings = settings();
@@ -36,7 +27,7 @@ fn one() -> Vec<String> {
 
 #[tokio::test]
 async fn a_changed_pin_is_warmed_flipped_and_done() {
-    let (plane, _dir) = plane(settings()).await;
+    let (plane, _dir) = driven(settings()).await;
     let before = plane.desk.truth().head.in_force;
     let done = plane.pin(&one(), "2", None).await;
     assert_eq!(done.pending.len(), 1);
@@ -64,7 +55,7 @@ async fn a_changed_pin_is_warmed_flipped_and_done() {
 
 #[tokio::test]
 async fn a_load_that_fails_never_flips_and_says_why() {
-    let (plane, _dir) = plane(settings()).await;
+    let (plane, _dir) = driven(settings()).await;
     plane.gateways.change(|world| _ = world.failing.insert("2".to_owned(), "no room on the device".to_owned()));
     plane.pin(&one(), "2", None).await;
     let head = plane.at(1, "failed").await;
@@ -84,7 +75,7 @@ async fn a_load_that_fails_never_flips_and_says_why() {
 
 #[tokio::test]
 async fn a_try_is_a_load_that_failed_and_no_word_that_is_said_again() {
-    let (plane, _dir) = plane(with(|o| o.tries = 3)).await;
+    let (plane, _dir) = driven(with(|o| o.tries = 3)).await;
     plane.gateways.change(|world| {
         world.failing.insert("2".to_owned(), "no room".to_owned());
         world.patient = true;
@@ -116,7 +107,7 @@ async fn a_try_is_a_load_that_failed_and_no_word_that_is_said_again() {
 
 #[tokio::test]
 async fn what_failed_is_tried_again_each_time_somebody_asks_again() {
-    let (mut plane, _dir) = plane(settings()).await;
+    let (mut plane, _dir) = driven(settings()).await;
     let fail = |plane: &Plane| {
         plane.gateways.change(|world| _ = world.failing.insert("2".to_owned(), "no room".to_owned()));
     };
@@ -172,7 +163,7 @@ async fn what_failed_is_tried_again_each_time_somebody_asks_again() {
 
 #[tokio::test]
 async fn what_failed_is_not_tried_again_by_the_next_driver() {
-    let (mut plane, _dir) = plane(settings()).await;
+    let (mut plane, _dir) = driven(settings()).await;
     plane.gateways.change(|world| _ = world.failing.insert("2".to_owned(), "no room".to_owned()));
     plane.pin(&one(), "2", None).await;
     plane.at(1, "failed").await;
@@ -184,7 +175,7 @@ async fn what_failed_is_not_tried_again_by_the_next_driver() {
 
 #[tokio::test]
 async fn a_gateway_that_does_not_prepare_blocks_the_flip_until_it_fails() {
-    let (plane, _dir) = plane(with(|o| o.prepare = Duration::from_millis(300))).await;
+    let (plane, _dir) = driven(with(|o| o.prepare = Duration::from_millis(300))).await;
     plane.gateways.change(|world| _ = world.idle.insert("g1".to_owned()));
     plane.pin(&one(), "2", None).await;
     let head = plane.at(1, "failed").await;
@@ -194,7 +185,7 @@ async fn a_gateway_that_does_not_prepare_blocks_the_flip_until_it_fails() {
 
 #[tokio::test]
 async fn a_lease_that_ends_is_waited_for_no_longer() {
-    let (mut plane, _dir) = plane(settings()).await;
+    let (mut plane, _dir) = driven(settings()).await;
     let lease = Duration::from_millis(500);
     let silent = plane.gateway("far", Link::Remote { lease }).await;
     eventually("its first word", PATIENCE, async || {
@@ -209,7 +200,7 @@ async fn a_lease_that_ends_is_waited_for_no_longer() {
 
 #[tokio::test]
 async fn a_flip_waits_for_a_gateway_of_the_roster_that_nobody_hears() {
-    let (mut plane, _dir) = plane(settings()).await;
+    let (mut plane, _dir) = driven(settings()).await;
     let silent = plane.gateway("far", Link::Remote { lease: Duration::from_millis(700) }).await;
     silent.abort();
     let _ = silent.await;
@@ -229,7 +220,7 @@ async fn a_flip_waits_for_a_gateway_of_the_roster_that_nobody_hears() {
 
 #[tokio::test]
 async fn commands_reach_the_roll_out_and_refusals_come_back() {
-    let (plane, _dir) = plane(with(|o| o.retain = Duration::from_secs(3_600))).await;
+    let (plane, _dir) = driven(with(|o| o.retain = Duration::from_secs(3_600))).await;
     plane.pin(&one(), "2", None).await;
     plane.at(1, "retaining").await;
     assert_eq!(plane.rollouts.command(1, Command::Abort, "bob").await, Err(CommandError::Refused(Refusal::Active)));
@@ -246,7 +237,7 @@ async fn commands_reach_the_roll_out_and_refusals_come_back() {
 
 #[tokio::test]
 async fn back_to_what_is_retained_is_a_revert_without_a_load() {
-    let (plane, _dir) = plane(with(|o| o.retain = Duration::from_secs(3_600))).await;
+    let (plane, _dir) = driven(with(|o| o.retain = Duration::from_secs(3_600))).await;
     plane.pin(&one(), "2", None).await;
     plane.at(1, "retaining").await;
     let loads = plane.gateways.world.lock().unwrap().loads;
@@ -259,7 +250,7 @@ async fn back_to_what_is_retained_is_a_revert_without_a_load() {
 
 #[tokio::test]
 async fn a_newer_wish_before_the_flip_replaces_the_roll_out() {
-    let (plane, _dir) = plane(settings()).await;
+    let (plane, _dir) = driven(settings()).await;
     plane.gateways.change(|world| _ = world.idle.insert("g0".to_owned()));
     let both = vec!["t0/m0".to_owned(), "t1/m0".to_owned()];
     plane.pin(&both, "2", None).await;
@@ -275,7 +266,7 @@ async fn a_newer_wish_before_the_flip_replaces_the_roll_out() {
 
 #[tokio::test]
 async fn a_wish_that_goes_back_before_the_flip_ends_the_roll_out() {
-    let (plane, _dir) = plane(settings()).await;
+    let (plane, _dir) = driven(settings()).await;
     plane.gateways.change(|world| _ = world.idle.insert("g0".to_owned()));
     plane.pin(&one(), "2", None).await;
     eventually("the roll-out", PATIENCE, async || (!plane.rollouts.orders().wants.is_empty()).then_some(())).await;
@@ -286,7 +277,7 @@ async fn a_wish_that_goes_back_before_the_flip_ends_the_roll_out() {
 
 #[tokio::test]
 async fn options_of_a_change_are_those_of_its_roll_out() {
-    let (plane, _dir) = plane(settings()).await;
+    let (plane, _dir) = driven(settings()).await;
     let options = RolloutOptions { atomic: true, retain_ms: Some(77), ..RolloutOptions::default() };
     plane.pin(&names(2, 2), "2", Some(options)).await;
     plane.settled("the roll-out").await;
@@ -297,7 +288,7 @@ async fn options_of_a_change_are_those_of_its_roll_out() {
 
 #[tokio::test]
 async fn a_replica_that_is_lost_is_replaced_by_the_next_candidate() {
-    let (plane, _dir) = plane(settings()).await;
+    let (plane, _dir) = driven(settings()).await;
     plane.gateways.change(|world| _ = world.failing.insert("2".to_owned(), "busy".to_owned()));
     let options = RolloutOptions { tries: Some(1_000_000), ..RolloutOptions::default() };
     plane.pin(&one(), "2", Some(options)).await;
@@ -316,7 +307,7 @@ async fn a_replica_that_is_lost_is_replaced_by_the_next_candidate() {
 
 #[tokio::test]
 async fn a_replica_that_joins_takes_its_part_of_a_roll_out_that_runs() {
-    let (plane, _dir) = plane(settings()).await;
+    let (plane, _dir) = driven(settings()).await;
     plane.gateways.change(|world| _ = world.idle.insert("g0".to_owned()));
     plane.pin(&names(2, 2), "2", None).await;
     eventually("the roll-out to wait", PATIENCE, async || (!plane.rollouts.orders().prepare.is_empty()).then_some(()))
@@ -345,7 +336,7 @@ async fn a_replica_that_joins_takes_its_part_of_a_roll_out_that_runs() {
 
 #[tokio::test]
 async fn finished_roll_outs_are_kept_up_to_a_bound_and_numbers_never_come_again() {
-    let (plane, _dir) = plane(Settings { keep: 2, ..settings() }).await;
+    let (plane, _dir) = driven(Settings { keep: 2, ..settings() }).await;
     for version in ["2", "3", "4", "1", "2"] {
         plane.pin(&one(), version, None).await;
         eventually("the flip", PATIENCE, async || (plane.in_force("t0/m0") == version).then_some(())).await;
@@ -362,7 +353,7 @@ async fn finished_roll_outs_are_kept_up_to_a_bound_and_numbers_never_come_again(
 
 #[tokio::test]
 async fn a_lease_that_ended_is_granted_anew_to_who_speaks_again() {
-    let (plane, _dir) = plane(settings()).await;
+    let (plane, _dir) = driven(settings()).await;
     let name = GatewayName::parse("far").unwrap();
     let (end, control) = pair(name.clone(), View::default());
     plane.sessions.attach(end, Link::Remote { lease: Duration::from_millis(100) }).await.unwrap();

@@ -267,3 +267,20 @@ fn pin_edit(name: &str, version: &str) -> Edit {
 pub fn names(tenants: usize, models: usize) -> Vec<String> {
     (0..tenants).flat_map(|t| (0..models).map(move |m| format!("t{t}/m{m}"))).collect()
 }
+
+/// A control plane that drives roll-outs of three tenants' pins, before two gateways.
+pub async fn driven(settings: Settings) -> (Plane, TempDir) {
+    let dir = TempDir::new();
+    let mut plane = Plane::start(embedded(&dir).await, settings, &Gateways::new()).await;
+    plane.seed(&table(3, 2, 2)).await;
+    plane.gateways(2).await;
+    plane.drive();
+    (plane, dir)
+}
+
+/// The same, that keeps what a roll-out leaves for so long.
+pub async fn retaining(retain: Duration) -> (Plane, TempDir) {
+    let mut settings = settings();
+    settings.options.retain = retain;
+    driven(settings).await
+}

@@ -4,28 +4,16 @@ use std::time::Duration;
 
 use holdfast_config::ResourceKind;
 use holdfast_control::desk::{CanaryOption, RolloutOptions, What};
-use holdfast_control::rollouts::{CommandError, Settings};
+use holdfast_control::rollouts::CommandError;
 use holdfast_decide::rollout::{Command, Refusal};
 use holdfast_store::{Header, Purpose};
+use holdfast_testkit::eventually;
 use holdfast_testkit::wait::always;
-use holdfast_testkit::{TempDir, eventually};
 
-use crate::gateway::Gateways;
 use crate::support::*;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 const BACK: Command = Command::Revert { confirmed: false };
-
-async fn plane(retain: Duration) -> (Plane, TempDir) {
-    let dir = TempDir::new();
-    let mut settings: Settings = settings();
-    settings.options.retain = retain;
-    let mut plane = Plane::start(embedded(&dir).await, settings, &Gateways::new()).await;
-    plane.seed(&table(3, 2, 2)).await;
-    plane.gateways(2).await;
-    plane.drive();
-    (plane, dir)
-}
 
 fn both() -> Vec<String> {
     vec!["t0/m0".to_owned(), "t1/m0".to_owned()]
@@ -46,7 +34,7 @@ async fn moved(plane: &Plane, version: &str) {
 
 #[tokio::test]
 async fn a_revert_is_one_revision_of_what_is_desired_and_no_change_of_something_else_undoes_it() {
-    let (plane, _dir) = plane(HOUR).await;
+    let (plane, _dir) = retaining(HOUR).await;
     plane.pin(&both(), "2", None).await;
     plane.at(1, "retaining").await;
     let wanted = What::Whole(plane.desk.truth().desired.resources());
@@ -79,7 +67,7 @@ async fn a_revert_is_one_revision_of_what_is_desired_and_no_change_of_something_
 
 #[tokio::test]
 async fn an_abort_takes_the_wish_back_and_a_wish_of_somebody_else_stands() {
-    let (plane, _dir) = plane(HOUR).await;
+    let (plane, _dir) = retaining(HOUR).await;
     plane.gateways.change(|world| _ = world.idle.insert("g1".to_owned()));
     plane.pin(&both(), "2", None).await;
     eventually("the flip to be prepared", PATIENCE, async || {
@@ -104,7 +92,7 @@ async fn an_abort_takes_the_wish_back_and_a_wish_of_somebody_else_stands() {
 
 #[tokio::test]
 async fn a_refused_revert_leaves_what_is_desired() {
-    let (plane, _dir) = plane(Duration::ZERO).await;
+    let (plane, _dir) = retaining(Duration::ZERO).await;
     plane.pin(&both(), "2", None).await;
     plane.at(1, "done").await;
     let cold = plane.rollouts.command(1, BACK, "bob").await.unwrap_err();
@@ -121,7 +109,7 @@ async fn a_refused_revert_leaves_what_is_desired() {
 #[tokio::test]
 async fn a_driver_that_dies_between_the_wish_and_the_order_goes_back_all_the_same() {
     for canary in [None, Some(CanaryOption { percent: 10, wait_ms: 3_600_000 })] {
-        let (mut plane, _dir) = plane(HOUR).await;
+        let (mut plane, _dir) = retaining(HOUR).await;
         let shares = canary.is_some();
         let options = canary.map(|step| RolloutOptions { canary: vec![step], ..RolloutOptions::default() });
         plane.pin(&both(), "2", options).await;

@@ -3,6 +3,8 @@
 //! The configuration is a JSON value, which YAML can read, so that a test changes one field of it and writes it anew.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
+pub mod scripted;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;

@@ -65,11 +65,6 @@ impl One {
         Self { gateway, config, server }
     }
 
-    /// Moves all pins of `screen`.
-    pub async fn pin(&mut self, version: &str) {
-        pin(&mut self.gateway, &mut self.config, version).await;
-    }
-
     pub async fn ask(&self, fields: &[(&str, &str)]) -> Answer {
         ask(&self.gateway, fields).await
     }
@@ -86,21 +81,6 @@ pub async fn start(config: &Value) -> Holdfast {
 pub async fn serves(gateway: &Holdfast) {
     eventually("the model to be served", PATIENCE, async || (ask(gateway, &[]).await.status == 200).then_some(()))
         .await;
-}
-
-pub async fn pin(gateway: &mut Holdfast, config: &mut Value, version: &str) {
-    for tenant in 0..2 {
-        config["tenants"][tenant]["pins"]["screen"] = json!(version);
-    }
-    let text = text(config);
-    gateway.edit_config(|_| text);
-    gateway.proc.sighup();
-    eventually("the pin to move", PATIENCE, async || {
-        let globex = ask(gateway, &[("x-tenant", "globex")]).await;
-        let acme = ask(gateway, &[]).await;
-        (version_of(&acme) == version && version_of(&globex) == version).then_some(())
-    })
-    .await;
 }
 
 /// An inference of `screen`, as `acme` if no other tenant is named.
@@ -127,13 +107,6 @@ pub fn resolved(answer: &Answer) -> (String, String, String) {
     assert_eq!(answer.json()["model_version"], version_of(answer), "what served is what is stamped");
     let field = |name: &str| answer.header(name).to_owned();
     (field("x-holdfast-version"), field("x-holdfast-revision"), field("x-holdfast-reason"))
-}
-
-/// A retry's answer: the same version and revision as at first, as a replay.
-#[track_caller]
-pub fn same_again(first: &Answer, again: &Answer) {
-    let (version, revision, _) = resolved(first);
-    assert_eq!(resolved(again), (version, revision, "replay".to_owned()));
 }
 
 /// A refusal: status, kind, and a part of its words.

@@ -3,8 +3,9 @@
 use holdfast_testkit::eventually;
 use serde_json::{Value, json};
 
-use super::fixture::{One, PATIENCE, ask_at, refused, resolved, same_again, serves, version_of};
+use super::fixture::{One, PATIENCE, ask_at, refused, resolved, serves, version_of};
 use super::fleet::{Fleet, INFER, holders, probe};
+use super::moves::same_again;
 
 fn ledger() -> Value {
     json!({"ledger": {}})

@@ -3,7 +3,8 @@
 use holdfast_testkit::{Holdfast, RedisServer, Stub, TempDir, eventually};
 use serde_json::{Value, json};
 
-use super::fixture::{PATIENCE, ask, config, pin, refused, resolved, same_again, server, start, version_of};
+use super::fixture::{PATIENCE, ask, config, refused, resolved, server, start, version_of};
+use super::moves::{pin, same_again};
 
 const KEY: &str = "idempotency-key";
 const ROUTE: &str = "x-holdfast-route";

@@ -3,7 +3,8 @@
 use holdfast_testkit::eventually;
 use serde_json::{Value, json};
 
-use super::fixture::{One, PATIENCE, ask_at, refused, resolved, same_again, version_of};
+use super::fixture::{One, PATIENCE, ask_at, refused, resolved, version_of};
+use super::moves::same_again;
 
 fn token() -> Value {
     json!({"route_token": {}})
