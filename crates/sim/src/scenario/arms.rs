@@ -48,6 +48,7 @@ pub static WORLD: World = World {
     name: "arms",
     about: "an experiment, and an outage of the cache that one arm is answered from",
     knobs: KNOBS,
+    at_most: &[],
     figures: &[
         ("moved", "requests that were given another arm's answer than their user's"),
         ("shaped", "of the requests in the outage: those with an answer that is no arm's, and chosen whatever the arm"),

@@ -51,6 +51,7 @@ pub static WORLD: World = World {
     name: "cache",
     about: "cache nodes on a hash ring before an origin",
     knobs: KNOBS,
+    at_most: &[],
     figures: &[
         ("origin_before", "of all reads: what reached the origin in the 10 s before anything happened"),
         ("origin_peak", "of all reads: the most that reached it over 2 s after that"),

@@ -41,6 +41,7 @@ pub static WORLD: World = World {
     name: "dedicated",
     about: "tenants before a shared pool, one with spikes and one that is heavy for long",
     knobs: KNOBS,
+    at_most: &[("high_windows", "windows"), ("low_permille", "high_permille")],
     figures: &[
         ("spiky_moves", "how often the tenant with spikes was given a pool of its own"),
         ("heavy_moves", "how often the heavy one was"),

@@ -33,6 +33,7 @@ pub static WORLD: World = World {
     name: "fleet",
     about: "gateways, replicas with memory, control planes with roll-outs, clients that try again",
     knobs: KNOBS,
+    at_most: &[],
     figures: &[
         ("answered", "answers that clients got"),
         ("failed", "submissions that clients gave up"),

@@ -60,6 +60,7 @@ pub static WORLD: World = World {
     name: "growth",
     about: "many gateways, replicas, versions and tenants, and the whole way of every message",
     knobs: KNOBS,
+    at_most: &[],
     figures: &[
         ("messages", "messages that came"),
         ("admitted", "of them: those that their tenant's limit let pass"),

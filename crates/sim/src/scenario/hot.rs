@@ -40,6 +40,7 @@ pub static WORLD: World = World {
     name: "hot",
     about: "events of many keys over partitions, of which one key gets hot",
     knobs: KNOBS,
+    at_most: &[],
     figures: &[
         ("alerts", "times that a key was told of as hot"),
         ("alert_s", "how long after the key got hot; 0: never"),

@@ -25,6 +25,7 @@ pub static WORLD: World = World {
     name: "lease",
     about: "one limit that many gateways share by leases from a store",
     knobs: KNOBS,
+    at_most: &[],
     figures: &[
         ("worst_second", "the most admitted in a second from the fourth on"),
         ("calls_per_second", "calls to the store"),

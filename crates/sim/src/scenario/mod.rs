@@ -113,6 +113,8 @@ pub struct World {
     pub about: &'static str,
     /// What may be set.
     pub knobs: &'static [Knob],
+    /// Of each two knobs, the first is the second at most.
+    pub at_most: &'static [(&'static str, &'static str)],
     /// The figures that it tells, and what they are.
     pub figures: &'static [(&'static str, &'static str)],
     /// The promises that it looks at.
@@ -210,6 +212,19 @@ impl Scenario {
         }
         self.set.0.insert(knob.name, value);
         Ok(())
+    }
+
+    /// What is wrong with knobs that are each within their ranges: to be asked when all of them are set.
+    #[must_use]
+    pub fn at_odds(&self) -> Vec<Fault> {
+        let over = |(less, more): &&(&str, &str)| self.set.get(less) > self.set.get(more);
+        let told = |(less, more): &(&str, &str)| {
+            fault(
+                format!("set.{less}"),
+                format!("{} is more than {more}, which is {}", self.set.get(less), self.set.get(more)),
+            )
+        };
+        self.world.at_most.iter().filter(over).map(told).collect()
     }
 
     /// Expects a promise to hold.

@@ -32,6 +32,7 @@ pub static WORLD: World = World {
     name: "pool",
     about: "tenants before a shared pool with a fair queue",
     knobs: KNOBS,
+    at_most: &[],
     figures: &[
         ("quiet_p99_ms", "the wait that 99 of 100 requests of quiet tenants do not pass while there is noise"),
         ("quiet_refused", "requests of quiet tenants for which there was no room"),

@@ -39,6 +39,7 @@ pub static WORLD: World = World {
     name: "quorum",
     about: "small records on replicas, read by R and written to W of them",
     knobs: KNOBS,
+    at_most: &[("r", "replicas"), ("w", "replicas"), ("cut_off", "replicas")],
     figures: &[
         ("reads_done", "of the reads outside of a cut: those that were answered"),
         ("writes_done", "of the writes outside of a cut: those that were acknowledged"),
@@ -121,7 +122,7 @@ struct Store<'a> {
 
 fn simulate(ask: &Ask<'_>) -> Report {
     let small = |name: &str| u32::try_from(ask.set.get(name)).unwrap_or(1);
-    let shape = Quorum::new(small("replicas"), small("r").min(small("replicas")), small("w").min(small("replicas")));
+    let shape = Quorum::new(small("replicas"), small("r"), small("w"));
     let Ok(shape) = shape else { return Report::default() };
     let mut store = Store::new(ask, shape);
     let end = ask.set.get("seconds") * SECOND;

@@ -129,6 +129,7 @@ mod tests {
         name: "counted",
         about: "acts",
         knobs: &[],
+        at_most: &[],
         figures: &[("early", "the first three"), ("all", "all")],
         promises: &["KEPT-1", "KEPT-2"],
         run: counted,

@@ -7,7 +7,7 @@ mod yaml;
 
 use std::io::IsTerminal;
 
-use holdfast_sim::scenario::{Report, Scenario, World};
+use holdfast_sim::scenario::{Fault, Report, Scenario, World};
 use serde_json::{Value, json};
 
 use super::Failure;
@@ -64,7 +64,7 @@ pub(super) fn escaped(text: &str) -> String {
 
 fn shipped() -> Result<Vec<(Scenario, String)>, Failure> {
     let read = |text: &&str| {
-        let scenario = yaml::scenario(text).map_err(|f| Failure::failed(format!("{}: {}", f.field, f.why)))?;
+        let scenario = yaml::scenario(text).map_err(|all| Failure::failed(lines("shipped", &all)))?;
         Ok((scenario, (*text).to_owned()))
     };
     SHIPPED.iter().map(read).collect()
@@ -80,12 +80,17 @@ fn find(name: &str) -> Result<(Scenario, String), Failure> {
     let text = std::fs::read_to_string(name).map_err(|error| {
         Failure::wrong(format!("{name:?} is no scenario ({}), and no file that can be read: {error}", names.join(", ")))
     })?;
-    let read = yaml::scenario(&text);
-    let scenario = read.map_err(|fault| {
-        let field = if fault.field.is_empty() { String::new() } else { format!("{}: ", fault.field) };
-        Failure::wrong(format!("{name}: {field}{}", fault.why))
-    })?;
+    let scenario = yaml::scenario(&text).map_err(|all| Failure::wrong(lines(name, &all)))?;
     Ok((scenario, text))
+}
+
+/// A line for each fault of a scenario.
+fn lines(name: &str, faults: &[Fault]) -> String {
+    let line = |fault: &Fault| match fault.field.as_str() {
+        "" => format!("{name}: {}", fault.why),
+        field => format!("{name}: {field}: {}", fault.why),
+    };
+    faults.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
 fn list(args: &SimListArgs) -> Result<(), Failure> {
@@ -133,7 +138,13 @@ fn run_all(args: &SimRunArgs) -> Result<(), Failure> {
     }
     for (name, value) in &args.set {
         for scenario in &mut scenarios {
-            scenario.set(name, *value).map_err(|f| Failure::wrong(format!("{}: {}", f.field, f.why)))?;
+            scenario.set(name, *value).map_err(|fault| Failure::wrong(lines(&scenario.name, &[fault])))?;
+        }
+    }
+    for scenario in &scenarios {
+        let faults = scenario.at_odds();
+        if !faults.is_empty() {
+            return Err(Failure::wrong(lines(&scenario.name, &faults)));
         }
     }
     let mut wrong = Vec::new();

@@ -22,47 +22,68 @@ fn wrong(field: &str, why: impl Into<String>) -> Fault {
 /// Reads a scenario.
 ///
 /// # Errors
-/// The first thing that is wrong with it.
-pub fn scenario(text: &str) -> Result<Scenario, Fault> {
-    let Json::Object(mut top) = value(text)? else {
-        return Err(wrong("", "a scenario is a mapping with name, about, world, set and expect"));
+/// All that is wrong with it, or, of a text that is no YAML or a world that is none, that.
+pub fn scenario(text: &str) -> Result<Scenario, Vec<Fault>> {
+    let Json::Object(mut top) = value(text).map_err(|fault| vec![fault])? else {
+        return Err(vec![wrong("", "a scenario is a mapping with name, about, world, set and expect")]);
     };
-    let mut words = |field: &str| match top.remove(field) {
+    let mut faults = Vec::new();
+    let mut words = |field: &str| told(word(top.remove(field), field), &mut faults).unwrap_or_default();
+    let (name, about, world) = (words("name"), words("about"), words("world"));
+    let set = told(mapping(top.remove("set"), "set"), &mut faults).unwrap_or_default();
+    let expect = told(mapping(top.remove("expect"), "expect"), &mut faults).unwrap_or_default();
+    faults.extend(top.keys().map(|field| wrong(field, "is no field of a scenario")));
+    // Of a world that is none it cannot be said which knobs and figures it has.
+    let Some(mut scenario) = told(Scenario::new(&name, &about, &world), &mut faults) else { return Err(faults) };
+    let before = faults.len();
+    for (knob, value) in set {
+        let number = value.as_u64().ok_or_else(|| wrong(&format!("set.{knob}"), format!("{value} is no whole number")));
+        told(number.and_then(|number| scenario.set(&knob, number)), &mut faults);
+    }
+    if faults.len() == before {
+        faults.extend(scenario.at_odds());
+    }
+    expected(&mut scenario, expect, &mut faults);
+    if faults.is_empty() { Ok(scenario) } else { Err(faults) }
+}
+
+/// What is right, or the fault noted.
+fn told<T>(read: Result<T, Fault>, faults: &mut Vec<Fault>) -> Option<T> {
+    read.map_err(|fault| faults.push(fault)).ok()
+}
+
+fn word(value: Option<Json>, field: &str) -> Result<String, Fault> {
+    match value {
         Some(Json::String(text)) => Ok(text),
         Some(Json::Number(number)) => Ok(number.to_string()),
         Some(other) => Err(wrong(field, format!("{other} is no text"))),
         None => Err(wrong(field, "is missing")),
-    };
-    let (name, about, world) = (words("name")?, words("about")?, words("world")?);
-    let mut scenario = Scenario::new(&name, &about, &world)?;
-    for (knob, value) in mapping(top.remove("set"), "set")? {
-        let number =
-            value.as_u64().ok_or_else(|| wrong(&format!("set.{knob}"), format!("{value} is no whole number")))?;
-        scenario.set(&knob, number)?;
     }
-    let mut expect = mapping(top.remove("expect"), "expect")?;
-    match expect.remove("promises") {
-        None => {}
-        Some(Json::Array(all)) => {
-            for promise in all {
-                let name = promise.as_str().ok_or_else(|| wrong("expect.promises", format!("{promise} is no name")))?;
-                scenario.expect(name)?;
-            }
+}
+
+fn expected(scenario: &mut Scenario, mut expect: Map<String, Json>, faults: &mut Vec<Fault>) {
+    let promises = match expect.remove("promises") {
+        None => Vec::new(),
+        Some(Json::Array(all)) => all,
+        Some(other) => {
+            faults.push(wrong("expect.promises", format!("{other} is no list")));
+            Vec::new()
         }
-        Some(other) => return Err(wrong("expect.promises", format!("{other} is no list"))),
+    };
+    for promise in promises {
+        let name = promise.as_str().ok_or_else(|| wrong("expect.promises", format!("{promise} is no name")));
+        told(name.and_then(|name| scenario.expect(name)), faults);
     }
-    for (figure, value) in mapping(expect.remove("figures"), "expect.figures")? {
+    let figures = told(mapping(expect.remove("figures"), "expect.figures"), faults).unwrap_or_default();
+    for (figure, value) in figures {
         let numbers: Option<Vec<f64>> = value.as_array().and_then(|all| all.iter().map(Json::as_f64).collect());
-        let Some([least, most]) = numbers.as_deref() else {
-            return Err(wrong(&format!("expect.figures.{figure}"), format!("{value} is not a list of two numbers")));
+        let read = match numbers.as_deref() {
+            Some([least, most]) => scenario.within(&figure, *least, *most),
+            _ => Err(wrong(&format!("expect.figures.{figure}"), format!("{value} is not a list of two numbers"))),
         };
-        scenario.within(&figure, *least, *most)?;
+        told(read, faults);
     }
-    let left = |prefix: &str, map: &Map<String, Json>| map.keys().next().map(|key| format!("{prefix}{key}"));
-    match left("", &top).or_else(|| left("expect.", &expect)) {
-        Some(field) => Err(wrong(&field, "is no field of a scenario")),
-        None => Ok(scenario),
-    }
+    faults.extend(expect.keys().map(|field| wrong(&format!("expect.{field}"), "is no field of a scenario")));
 }
 
 fn mapping(value: Option<Json>, field: &str) -> Result<Map<String, Json>, Fault> {
@@ -165,8 +186,27 @@ mod tests {
             ("about: b", "about: b\nabout: c", "about"),
             ("about: b", "about: [b", ""),
         ] {
-            let fault = scenario(&GOOD.replace(from, to)).unwrap_err();
-            assert_eq!(fault.field, field, "{to}: {fault:?}");
+            let faults = scenario(&GOOD.replace(from, to)).unwrap_err();
+            assert!(faults.iter().any(|fault| fault.field == field), "{to}: {faults:?}");
         }
+    }
+
+    #[test]
+    fn all_that_is_wrong_is_told_at_once() {
+        let text = GOOD
+            .replace("gateways: 4", "gateways: 0, seconds: x")
+            .replace("over: [0", "under: [0")
+            .replace("about: b", "seeds: 3");
+        let faults = scenario(&text).unwrap_err();
+        let fields: Vec<&str> = faults.iter().map(|fault| fault.field.as_str()).collect();
+        assert_eq!(fields, ["about", "seeds", "set.gateways", "set.seconds", "expect.figures.under"]);
+    }
+
+    #[test]
+    fn knobs_that_are_at_odds_are_refused() {
+        let text = "name: a\nabout: b\nworld: quorum\nset: { replicas: 5, w: 6 }\n";
+        let faults = scenario(text).unwrap_err();
+        assert_eq!(faults, [wrong("set.w", "6 is more than replicas, which is 5")]);
+        assert!(scenario(&text.replace('6', "5")).is_ok());
     }
 }

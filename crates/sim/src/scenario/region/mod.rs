@@ -66,6 +66,7 @@ pub static WORLD: World = World {
     name: "region",
     about: "regions, of which one is lost and comes back",
     knobs: KNOBS,
+    at_most: &[],
     figures: &[
         ("out_after_s", "how long after the loss the region had no share of the clients any more"),
         (
