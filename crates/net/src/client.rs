@@ -25,6 +25,7 @@ use tokio::time::Instant;
 use crate::bound::{Bound, Place};
 use crate::patience::{Patience, Patient};
 use crate::resolve::Target;
+use crate::room::Found;
 use crate::tasks::Tasks;
 use crate::turns::Turn;
 
@@ -207,32 +208,13 @@ where
     /// A new connection; or, where no more may be open, one that is idle at another worker, or a new one in the place of one that is just being closed.
     async fn open_or_borrow(
         self: &Arc<Self>,
-        mut turn: Turn,
+        turn: Turn,
         idle: Duration,
         connect: Duration,
     ) -> Result<ReplicaConn<B>, Checkout> {
-        if let Some(place) = Place::take(&self.bound) {
-            return self.open_with(turn, place, connect).await;
-        }
-        let until = Instant::now() + connect;
-        let short = self.bound.look();
-        loop {
-            let mut room = std::pin::pin!(short.room());
-            // From here on nothing that comes is missed.
-            room.as_mut().enable();
-            if let Some(place) = Place::take(&self.bound) {
-                return self.open_with(turn, place, connect).await;
-            }
-            for pool in self.bound.pools() {
-                match pool.newest_idle(idle, turn) {
-                    Ok(conn) => return Ok(conn),
-                    Err(back) => turn = back,
-                }
-            }
-            if tokio::time::timeout_at(until, room).await.is_err() {
-                let why = "connections that are being closed do not end";
-                return Err(Checkout::Connect(io::Error::new(io::ErrorKind::TimedOut, why)));
-            }
+        match self.bound.place_or(turn, idle, connect, Ok).await? {
+            Found::Place(place, turn) => self.open_with(turn, place, connect).await,
+            Found::Idle(conn) => Ok(conn),
         }
     }
 

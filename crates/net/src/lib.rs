@@ -15,6 +15,7 @@ mod keep;
 mod listener;
 mod patience;
 mod resolve;
+mod room;
 mod seat;
 mod serve;
 mod socket;

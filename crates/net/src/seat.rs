@@ -1,15 +1,15 @@
 //! A place among a replica's connections for one that is no request's: a socket that is passed through, for as long as it lives.
 
-use std::io;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::Body;
-use tokio::time::Instant;
 
 use crate::bound::Place;
-use crate::client::{Checkout, ReplicaPool};
+use crate::client::{Checkout, ReplicaConn, ReplicaPool};
+use crate::room::Found;
 use crate::turns::Turn;
 
 /// See the module. Given back when it is dropped, the place before the turn.
@@ -32,33 +32,17 @@ where
     /// # Cancel safety
     /// Cancel safe: what was taken is given back.
     pub async fn seat(self: &Arc<Self>, idle: Duration, within: Duration) -> Result<Seat<B>, Checkout> {
-        let mut turn = match self.bound.try_turn() {
+        let turn = match self.bound.try_turn() {
             Some(turn) => turn,
             None => self.bound.turn().await.ok_or(Checkout::Full)?,
         };
-        let until = Instant::now() + within;
-        let short = self.bound.look();
-        loop {
-            let mut room = std::pin::pin!(short.room());
-            // From here on nothing that comes is missed.
-            room.as_mut().enable();
-            if let Some(place) = Place::take(&self.bound) {
-                return Ok(Seat { _place: place, _turn: turn });
-            }
-            for pool in self.bound.pools() {
-                match pool.newest_idle(idle, turn) {
-                    // It is closed, and its place is free a moment later.
-                    Ok(conn) => {
-                        turn = conn.into_turn();
-                        break;
-                    }
-                    Err(back) => turn = back,
-                }
-            }
-            if tokio::time::timeout_at(until, room).await.is_err() {
-                let why = "connections that are being closed do not end";
-                return Err(Checkout::Connect(io::Error::new(io::ErrorKind::TimedOut, why)));
-            }
+        let closes = |conn: ReplicaConn<B>| Err::<Infallible, _>(conn.into_turn());
+        match self.bound.place_or(turn, idle, within, closes).await? {
+            Found::Place(place, turn) => Ok(Seat { _place: place, _turn: turn }),
+            Found::Idle(never) => match never {},
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
