@@ -3,6 +3,7 @@
 use crate::allocation::Allocation;
 use crate::place::{Purpose, place};
 use crate::split::Range;
+use crate::sticky::{self, Kept};
 use crate::target::{Field, Target};
 
 /// What is known of who asks.
@@ -13,6 +14,11 @@ pub trait Facts {
     fn field(&self, field: &Field) -> Option<&str>;
     /// The time, in milliseconds since 1970. Asked only for an experiment that has a start or an end.
     fn now_ms(&self) -> u64;
+    /// The key that somebody has proved to have had in an experiment before. Asked only for one that is sticky.
+    fn kept(&self, experiment: &str) -> Option<Kept<'_>> {
+        let _ = experiment;
+        None
+    }
 }
 
 /// Where a stable key is taken from.
@@ -35,6 +41,12 @@ impl KeyFrom {
             Self::Device => "device",
             Self::Tenant => "tenant",
         }
+    }
+
+    /// From its word.
+    #[must_use]
+    pub fn parse(word: &str) -> Option<Self> {
+        [Self::User, Self::Device, Self::Tenant].into_iter().find(|one| one.as_str() == word)
     }
 }
 
@@ -66,6 +78,8 @@ pub struct Experiment {
     pub layer: Option<Layer>,
     /// How many of 10,000 are kept out of all experiments with this holdout, and its name.
     pub holdout: Option<(String, u16)>,
+    /// For how long somebody is known by the key that gave the arm, in milliseconds, though a better one becomes known. None: the best key decides each time.
+    pub sticky_ms: Option<u64>,
     /// What has been given so far.
     pub allocation: Allocation,
 }
@@ -110,13 +124,20 @@ impl Out {
 pub enum Outcome {
     /// This arm, by this key.
     Arm(usize, KeyFrom),
+    /// This arm, by the key that was kept.
+    Kept(usize, KeyFrom),
     /// None.
     Out(Out),
 }
 
 impl Experiment {
-    /// Which arm somebody is in. The same for the same facts, whatever else happens. No allocation of memory.
+    /// Which arm somebody is in of whom no key is kept. The same for the same facts, whatever else happens. No allocation of memory.
     pub fn assign(&self, facts: &impl Facts) -> Outcome {
+        self.assign_kept(facts, None)
+    }
+
+    /// Which arm somebody is in. A key that was kept decides in the place of the one that is known, by the same hash: nothing but the table says the arm.
+    pub fn assign_kept(&self, facts: &impl Facts, kept: Option<Kept<'_>>) -> Outcome {
         if !self.running {
             return Outcome::Out(Out::NotRunning);
         }
@@ -126,8 +147,10 @@ impl Experiment {
         if !self.target.holds(|field| facts.field(field)) {
             return Outcome::Out(Out::Target);
         }
-        let known = |from: &KeyFrom| facts.key(*from).filter(|key| !key.is_empty()).map(|key| (*from, key));
-        let Some((from, key)) = self.keys.iter().find_map(known) else { return Outcome::Out(Out::NoKey) };
+        let own = sticky::own(&self.keys, facts);
+        let kept = kept.filter(|kept| self.sticky_ms.is_some() && kept.stands_for(&self.keys, own));
+        let is_kept = kept.is_some();
+        let Some((from, key)) = kept.map(|kept| (kept.from, kept.key)).or(own) else { return Outcome::Out(Out::NoKey) };
         let who = [from.as_str().as_bytes(), key.as_bytes()];
         if let Some((name, most)) = &self.holdout
             && place(Purpose::Holdout, &[name.as_bytes(), who[0], who[1]]) < *most
@@ -142,7 +165,11 @@ impl Experiment {
         let version = self.allocation.version().to_le_bytes();
         let parts = [self.salt.as_bytes(), &version, who[0], who[1]];
         let (inclusion, arm) = (place(Purpose::Inclusion, &parts), place(Purpose::Arm, &parts));
-        self.allocation.arm(inclusion, arm).map_or(Outcome::Out(Out::Coverage), |arm| Outcome::Arm(arm, from))
+        match self.allocation.arm(inclusion, arm) {
+            None => Outcome::Out(Out::Coverage),
+            Some(arm) if is_kept => Outcome::Kept(arm, from),
+            Some(arm) => Outcome::Arm(arm, from),
+        }
     }
 
     /// Whether a time is within its own: the start is, the end is not.

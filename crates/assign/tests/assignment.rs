@@ -64,13 +64,14 @@ fn experiment(salt: &str, coverage: u16, weights: &[u32]) -> Experiment {
         target: Target::default(),
         layer: None,
         holdout: None,
+        sticky_ms: None,
         allocation: Allocation::new(edit(1, coverage, weights)).unwrap(),
     }
 }
 
 fn arm(experiment: &Experiment, who: &Who) -> Option<usize> {
     match experiment.assign(who) {
-        Outcome::Arm(arm, _) => Some(arm),
+        Outcome::Arm(arm, _) | Outcome::Kept(arm, _) => Some(arm),
         Outcome::Out(_) => None,
     }
 }

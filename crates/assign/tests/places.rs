@@ -63,6 +63,7 @@ fn arms() {
             target: Target::default(),
             layer: None,
             holdout: None,
+            sticky_ms: None,
             allocation: Allocation::new(edit).unwrap(),
         };
         let arm = match experiment.assign(&User(row[4])) {

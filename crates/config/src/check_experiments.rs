@@ -108,6 +108,7 @@ fn check_one(
         target,
         layer,
         holdout,
+        sticky_ms: form.sticky.as_ref().map(|one| u64::try_from(one.keep.as_millis()).unwrap_or(u64::MAX)),
         allocation,
     };
     Some(Experiment { name, model, status: form.status, experiment, arms })

@@ -1,5 +1,7 @@
 //! Experiments and rules: their forms in the file, and what is checked of them.
 
+use std::time::Duration;
+
 use holdfast_assign as assign;
 use holdfast_assign::{Allocation, Field, KeyFrom, PLACES, Target};
 use holdfast_decide::{ExperimentInput, RuleInput};
@@ -11,6 +13,7 @@ use crate::moments::{INSTANT, Share, TARGET_FIELD, TARGET_TEXT};
 use crate::number::Count;
 use crate::section::{form, section};
 use crate::text::{ARM, EXPERIMENT, MODEL, RULE, VERSION};
+use crate::units::{DAY, millis_to, secs};
 
 /// An experiment, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -134,6 +137,8 @@ section! {
         holdout: Option<HoldoutForm> = None, Optional(form::<HoldoutForm>());
         /// Whom it is for: all of these hold. Left out: everybody.
         target: Vec<ConditionForm> = Vec::new(), List { item: form::<ConditionForm>(), least: 0 };
+        /// Somebody whom a device gave an arm keeps it when a user's name becomes known beside it. Left out: the first key that is known decides each time.
+        sticky: Option<StickyForm> = None, Optional(form::<StickyForm>());
         /// Its arms.
         arms: Option<Vec<ArmForm>> = None, Required(List { item: form::<ArmForm>(), least: 1 });
         /// Times that a report leaves out, such as those of an outage. Windows that touch one are out.
@@ -174,6 +179,14 @@ section! {
         name: Option<ExperimentName> = None, Required(EXPERIMENT);
         /// How many, in percent; the same in all experiments that name it.
         percent: Option<u16> = None, Required(Share);
+    }
+}
+
+section! {
+    /// Who keeps an arm.
+    pub(crate) struct StickyForm {
+        /// For how long since the token that says it was given last. One with less than half of it left is given anew.
+        keep: Duration = secs(90 * DAY / 1_000), millis_to(1_000, 400 * DAY);
     }
 }
 

@@ -79,6 +79,9 @@ fn same_people(name: &str, was: &ExperimentForm, now: &ExperimentForm) -> Result
             format!("does not begin as it did: people would be moved; add keys at the end, or {raise}"),
         );
     }
+    if was.sticky.is_some() && now.sticky.is_none() {
+        return fault("sticky", format!("is taken away: people who logged in since would be moved; {raise}"));
+    }
     let had = allocation(was).map(|all| all.given().iter().map(|one| one.split.clone()).collect::<Vec<_>>());
     let had = had.unwrap_or_default();
     let is_given = |at: usize| had.iter().any(|split| split.ranges().get(at).is_some_and(|range| !range.is_empty()));

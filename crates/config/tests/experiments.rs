@@ -48,7 +48,7 @@ fn all_that_can_be_said() {
     let config = good(
         "experiments:\n  - name: ab\n    model: screen\n    status: running\n    salt: older-name\n    bucket_version: 3\n    key: [device, tenant]\n    \
          coverage: 12.5\n    start: 2027-01-31T08:00:00Z\n    end: 2027-02-01T00:00:00Z\n    layer: { name: l, from: 10, to: 30 }\n    \
-         holdout: { name: h, percent: 0.5 }\n    target:\n      - { field: tenant, is: [acme, globex] }\n      - { field: \"header:X-Client\", begins: ios/ }\n      \
+         holdout: { name: h, percent: 0.5 }\n    sticky: { keep: 30d }\n    target:\n      - { field: tenant, is: [acme, globex] }\n      - { field: \"header:X-Client\", begins: ios/ }\n      \
          - { field: \"scope:beta\", present: true }\n      - { field: plan, not: [free] }\n    arms:\n      - { name: a, version: \"1\", weight: 1 }\n      \
          - { name: b, version: \"2\", weight: 3 }\n      - { name: c, version: \"2\", weight: 0 }\n",
     );
@@ -60,6 +60,7 @@ fn all_that_can_be_said() {
     let layer = experiment.layer.as_ref().unwrap();
     assert_eq!((layer.name.as_str(), layer.range.from, layer.range.to), ("l", 1_000, 3_000));
     assert_eq!(experiment.holdout, Some(("h".to_owned(), 50)));
+    assert_eq!(experiment.sticky_ms, Some(30 * 86_400_000));
     assert_eq!(experiment.target.0[1].0, Field::Header("x-client".to_owned()));
     assert_eq!((found.allocation().version(), found.allocation().coverage()), (3, 1_250));
     assert_eq!(found.allocation().shares(3), [1_250 * 2_500, 1_250 * 7_500, 0]);
@@ -315,6 +316,11 @@ fn what_would_move_somebody_is_refused() {
         anew["bucket_version"] = json!(2);
         assert_eq!(edited(&before, &anew), Ok(Json::Null), "{asked}");
     }
+    // Who is kept by a token stays so, and who would be moved by its end is not.
+    let (sticky, plain) = (with(json!({ "sticky": { "keep": "1d" } })), with(json!({})));
+    assert!(edited(&plain, &sticky).is_ok());
+    let (at, reason) = edited(&sticky, &plain).unwrap_err();
+    assert!(at == "sticky" && reason.contains("is taken away"), "{at}: {reason}");
     let later = content(20.0, [1, 1], &json!({ "bucket_version": 3 }));
     assert_eq!(edited(&later, &before).unwrap_err().0, "bucket_version");
     // What moves nobody is fine: keys at the end, arms in another order, a new arm that nobody has, what tells who is in.

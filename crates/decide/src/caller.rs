@@ -1,5 +1,6 @@
 //! Who asks, as far as the choice of a version is concerned: what of it is known beside tenant, model and submission.
 
+pub use holdfast_assign::sticky::{Kept, Sticky, subject};
 pub use holdfast_assign::{Facts, Field, KeyFrom};
 
 use crate::Ask;
@@ -13,12 +14,6 @@ pub struct Caller<'a, F> {
     pub wants: Option<&'a str>,
     /// Whether the caller has the administrator's scope.
     pub may_override: bool,
-}
-
-/// What stands for somebody in events, the same in all experiments: the published hash of the key and of where it is from.
-#[must_use]
-pub fn subject(from: KeyFrom, key: &str) -> u64 {
-    holdfast_assign::place::hash(holdfast_assign::Purpose::Subject, &[from.as_str().as_bytes(), key.as_bytes()])
 }
 
 /// Somebody of whom nothing is known but the tenant.
@@ -70,5 +65,9 @@ impl<F: Facts> Facts for Seen<'_, F> {
 
     fn now_ms(&self) -> u64 {
         self.facts.now_ms()
+    }
+
+    fn kept(&self, experiment: &str) -> Option<Kept<'_>> {
+        self.facts.kept(experiment)
     }
 }

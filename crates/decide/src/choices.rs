@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use holdfast_assign::{Experiment, Purpose, Target};
+use holdfast_assign::{Experiment, Facts, Outcome, Purpose, Sticky, Target};
 use holdfast_types::{ArmName, ExperimentName, ModelName, RuleName, TenantId, Version};
 
 use crate::input::BuildError;
@@ -66,13 +66,15 @@ pub struct ArmFacts {
     pub arm: Arc<str>,
     /// A hash of the three.
     pub number: u64,
+    /// What is kept of those in it. None: nothing.
+    pub sticky: Option<Arc<Sticky>>,
 }
 
 impl ArmFacts {
-    fn new(experiment: &ExperimentName, bucket_version: u32, arm: &ArmName) -> Self {
+    fn new(experiment: &ExperimentName, bucket_version: u32, arm: &ArmName, sticky: Option<Arc<Sticky>>) -> Self {
         let parts = [experiment.as_str().as_bytes(), &bucket_version.to_le_bytes(), arm.as_str().as_bytes()];
         let number = holdfast_assign::place::hash(Purpose::Subject, &parts);
-        Self { experiment: experiment.as_str().into(), bucket_version, arm: arm.as_str().into(), number }
+        Self { experiment: experiment.as_str().into(), bucket_version, arm: arm.as_str().into(), number, sticky }
     }
 }
 
@@ -109,17 +111,25 @@ pub(crate) struct Arm {
 impl Trial {
     pub(crate) fn new(catalogue: &Catalogue, input: ExperimentInput) -> Result<Self, BuildError> {
         let ExperimentInput { name, model: model_name, experiment, arms } = input;
+        let keys = || experiment.keys.as_slice().into();
+        let sticky = experiment.sticky_ms.map(|keep_ms| Arc::new(Sticky { keep_ms, keys: keys() }));
         let mut model = u32::MAX;
         let arms = arms.into_iter().map(|(arm, version)| {
             let found = catalogue.find(&model_name, &version);
             let (of, version) = found.ok_or_else(|| BuildError::NoArm(name.clone(), model_name.clone(), version))?;
             model = of;
-            let facts = ArmFacts::new(&name, experiment.allocation.version(), &arm);
+            let facts = ArmFacts::new(&name, experiment.allocation.version(), &arm, sticky.clone());
             let cause = Cause::new(format!("experiment:{name}/{arm}"), format!("{name}={arm}"), Some(facts));
             Ok(Arm { name: arm, version, cause })
         });
         let arms = arms.collect::<Result<_, BuildError>>()?;
         Ok(Self { name, model, model_name, experiment, arms })
+    }
+
+    /// Which arm somebody is in.
+    pub(crate) fn assign(&self, facts: &impl Facts) -> Outcome {
+        let kept = self.experiment.sticky_ms.and_then(|_| facts.kept(self.name.as_str()));
+        self.experiment.assign_kept(facts, kept)
     }
 }
 

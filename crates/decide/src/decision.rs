@@ -170,10 +170,14 @@ fn chosen<'s>(
 ) -> Option<Chosen<'s>> {
     let seen = Seen { ask, facts };
     let arm = all.trials.iter().filter(|trial| trial.model == model.index).find_map(|trial| {
-        let Outcome::Arm(at, by) = trial.experiment.assign(&seen) else { return None };
+        let (at, by, reason) = match trial.assign(&seen) {
+            Outcome::Arm(at, by) => (at, by, Reason::Experiment),
+            Outcome::Kept(at, by) => (at, by, Reason::Sticky),
+            Outcome::Out(_) => return None,
+        };
         let arm = trial.arms.get(at)?;
         let slot = tenant.slot(model.index, arm.version)?;
-        Some(Chosen { slot, reason: Reason::Experiment, cause: &arm.cause, by: Some(by) })
+        Some(Chosen { slot, reason, cause: &arm.cause, by: Some(by) })
     });
     arm.or_else(|| {
         let holds = |field: &holdfast_assign::Field| seen.field(field);

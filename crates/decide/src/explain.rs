@@ -66,6 +66,7 @@ pub fn explain_for<'s>(
         let why = match decision.reason {
             Reason::Override => "named by an administrator",
             Reason::Explicit => "named by the client",
+            Reason::Sticky => "the arm of an experiment that was had before",
             Reason::Experiment => "the arm of an experiment",
             Reason::Rule => "a rule of the tenant",
             Reason::Pin => "the tenant's pin",
@@ -79,9 +80,9 @@ pub fn explain_for<'s>(
 /// What experiments and rules say, up to the first that chooses.
 fn choosing(choices: &Choices, model: &ModelEntry, seen: &Seen<'_, impl Facts>, steps: &mut Vec<Step>) {
     for trial in choices.trials.iter().filter(|trial| trial.model == model.index) {
-        let said = trial.experiment.assign(seen);
+        let said = trial.assign(seen);
         steps.push(Step { stage: "experiment", outcome: trial_in_words(trial, model, said) });
-        if matches!(said, Outcome::Arm(..)) {
+        if !matches!(said, Outcome::Out(_)) {
             return;
         }
     }
@@ -101,7 +102,7 @@ fn trial_in_words(trial: &Trial, model: &ModelEntry, said: Outcome) -> String {
     let total: u64 = shares.iter().sum::<u64>().max(1);
     let coverage = trial.experiment.allocation.coverage();
     match said {
-        Outcome::Arm(at, by) => {
+        Outcome::Arm(at, by) | Outcome::Kept(at, by) => {
             let arm = trial.arms.get(at);
             let version = arm.and_then(|arm| model.versions.get(arm.version as usize));
             let share = shares.get(at).copied().unwrap_or(0) * 10_000 / total;

@@ -22,7 +22,7 @@ mod snapshot;
 pub mod witness;
 
 pub use ask::Ask;
-pub use caller::{Caller, Facts, Field, KeyFrom, Nobody, subject};
+pub use caller::{Caller, Facts, Field, Kept, KeyFrom, Nobody, Sticky, subject};
 pub use choices::{ArmFacts, Cause, ExperimentInput, RuleInput};
 pub use decision::{Decision, Refusal, Replayed, decide, decide_for, is_shadowed, replay};
 pub use explain::{Step, explain, explain_for};

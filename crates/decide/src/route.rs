@@ -13,6 +13,8 @@ pub enum Reason {
     Override,
     /// The client named it, and may.
     Explicit,
+    /// It is the version of the arm that somebody had before more was known of them.
+    Sticky,
     /// It is the version of an experiment's arm.
     Experiment,
     /// A rule of the tenant says so.
@@ -30,6 +32,7 @@ impl Reason {
         match self {
             Self::Override => "override",
             Self::Explicit => "explicit",
+            Self::Sticky => "sticky",
             Self::Experiment => "experiment",
             Self::Rule => "rule",
             Self::Pin => "pin",

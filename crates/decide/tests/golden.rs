@@ -44,6 +44,7 @@ fn experiment(name: &str, tenants: &[&str], arms: &[(&str, &str)]) -> Experiment
             target: of_tenants(tenants),
             layer: None,
             holdout: None,
+            sticky_ms: None,
             allocation: Allocation::new(Edit { version: 1, coverage: 10_000, split }).unwrap(),
         },
         arms: arms.iter().map(|(arm, v)| (ArmName::parse(arm).unwrap(), version(v))).collect(),

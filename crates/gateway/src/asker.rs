@@ -1,13 +1,18 @@
 //! Who asks, as experiments and rules see it: what a token proves, or a trusted header says, and the request's own headers.
 
+use std::cell::OnceCell;
+
 use http::HeaderMap;
 
-use holdfast_decide::{Facts, Field, KeyFrom};
+use holdfast_decide::{Facts, Field, Kept, KeyFrom};
 use holdfast_identity::Subject;
+use holdfast_submission::sticky::Keep;
 use holdfast_telemetry::Clock;
 
 use crate::settings::Settings;
 use crate::stage::identify::Who;
+use crate::sticky;
+use crate::submissions::Submissions;
 
 /// See the module. Nothing is looked up before it is asked for.
 pub struct Asker<'r> {
@@ -17,9 +22,29 @@ pub struct Asker<'r> {
     pub fields: &'r HeaderMap,
     /// Which header is trusted to name the user.
     pub settings: &'r Settings,
+    /// Checks what it has kept of earlier arms. None: nothing can be.
+    pub submissions: Option<&'r Submissions>,
+    kept: OnceCell<Vec<Keep>>,
 }
 
-impl Asker<'_> {
+impl<'r> Asker<'r> {
+    /// Whoever a request is from.
+    pub const fn new(
+        who: &'r Who<'r>,
+        fields: &'r HeaderMap,
+        settings: &'r Settings,
+        submissions: Option<&'r Submissions>,
+    ) -> Self {
+        Self { who, fields, settings, submissions, kept: OnceCell::new() }
+    }
+
+    /// What it has kept of its arm in an experiment.
+    pub fn keep(&self, experiment: &str) -> Option<&Keep> {
+        let submissions = self.submissions?;
+        let all = self.kept.get_or_init(|| sticky::read(submissions, self.fields, self.who.tenant()));
+        all.iter().find(|keep| keep.experiment.as_str() == experiment)
+    }
+
     fn subject(&self) -> Option<&Subject> {
         match self.who {
             Who::Named(_) => None,
@@ -63,6 +88,11 @@ impl Facts for Asker<'_> {
 
     fn now_ms(&self) -> u64 {
         Clock::wall_millis()
+    }
+
+    fn kept(&self, experiment: &str) -> Option<Kept<'_>> {
+        let keep = self.keep(experiment)?;
+        Some(Kept { from: KeyFrom::parse(&keep.attribute)?, key: &keep.key, owner: keep.owner })
     }
 }
 

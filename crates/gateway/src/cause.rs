@@ -57,7 +57,7 @@ const fn plain(reason: Reason) -> usize {
     match reason {
         Reason::Override => 0,
         Reason::Explicit => 1,
-        Reason::Pin | Reason::Experiment | Reason::Rule => 2,
+        Reason::Pin | Reason::Sticky | Reason::Experiment | Reason::Rule => 2,
         Reason::Replay => 3,
     }
 }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::HeaderValue;
 
 use holdfast_config::{Stamp, Stamps};
-use holdfast_decide::{Cause, KeyFrom, Reason, Route};
+use holdfast_decide::{Cause, Reason, Route};
 use holdfast_identity::Subject;
 use holdfast_net::RequestGuard;
 use holdfast_net::tls::Peer;
@@ -25,6 +25,7 @@ use crate::server::Gateway;
 use crate::shadow::Copying;
 use crate::stage::admit::Ordered;
 use crate::stage::submission::{self, Submission};
+use crate::sticky::Given;
 use crate::table::RevisionGuard;
 use crate::trail::Trail;
 
@@ -38,8 +39,8 @@ pub struct Resolution {
     pub reason: Reason,
     /// The arm or rule that chose it, if one did.
     pub cause: Option<Arc<Cause>>,
-    /// By which key, of an arm.
-    pub by: Option<KeyFrom>,
+    /// To whom, of an arm.
+    pub given: Option<Given>,
     /// Under which revision it is served.
     pub _revision: RevisionGuard,
     /// Under which revision its submission was resolved: an earlier one, if that was before.
@@ -244,6 +245,9 @@ impl Exchange {
             && let Some(replica) = &self.replica
         {
             headers.insert(REPLICA, replica.stamp.clone());
+        }
+        if let Some(given) = resolution.given.as_ref().filter(|_| self.endpoint == Endpoint::Infer) {
+            given.stamp(headers);
         }
         if let Some(submissions) = &self.gateway.submissions {
             submission::stamp(submissions, self, resolution, headers);

@@ -35,6 +35,10 @@ pub const REPLICA: HeaderName = HeaderName::from_static("x-holdfast-replica");
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-holdfast-request-id");
 /// What the request was resolved to, signed; from a client, what its submission was resolved to before.
 pub const ROUTE: HeaderName = HeaderName::from_static("x-holdfast-route");
+/// The key that gave an arm, signed; from a client, the same of before.
+pub const STICKY: HeaderName = HeaderName::from_static("x-holdfast-sticky");
+/// What the names of cookies begin with that say the same.
+pub const STICKY_COOKIE: &str = "holdfast-arm-";
 /// How the resolution is not like others: `unledgered`.
 pub const RESOLUTION: HeaderName = HeaderName::from_static("x-holdfast-resolution");
 /// Marks an answer that no model has given: why it stands in its place.
@@ -128,6 +132,7 @@ pub fn for_upstream<const N: usize>(
         }
     }
     if has_cookie {
+        drop_own_cookies(&mut headers);
         join_cookies(&mut headers);
     }
     // The answer has to be read, so it must not be compressed.
@@ -142,6 +147,22 @@ pub fn for_upstream<const N: usize>(
 pub fn for_client(headers: &mut HeaderMap) {
     // MLServer tells the name that it is asked by, which is not the client's name for the model.
     strip(headers, |name| *name == CONTENT_LENGTH || matches!(name.as_str(), "ce-modelid" | "ce-endpoint"));
+}
+
+/// The gateway's own cookies are of no concern to a replica. Most clients have none.
+fn drop_own_cookies(headers: &mut HeaderMap) {
+    let is_own = |pair: &[u8]| pair.trim_ascii().starts_with(STICKY_COOKIE.as_bytes());
+    let pairs = |value: &HeaderValue| value.as_bytes().split(|b| *b == b';').any(is_own);
+    if !headers.get_all(COOKIE).iter().any(pairs) {
+        return;
+    }
+    let rest = headers.get_all(COOKIE).iter().flat_map(|value| value.as_bytes().split(|b| *b == b';'));
+    let rest: Vec<&[u8]> = rest.filter(|pair| !is_own(pair)).map(<[u8]>::trim_ascii).collect();
+    let rest = HeaderValue::from_bytes(&rest.join(b"; ".as_slice()));
+    headers.remove(COOKIE);
+    if let Some(rest) = rest.ok().filter(|rest| !rest.is_empty()) {
+        headers.insert(COOKIE, rest);
+    }
 }
 
 /// HTTP/2 clients may send a cookie in several fields, HTTP/1.1 knows one only (RFC 9113, 8.2.3).
@@ -226,7 +247,8 @@ mod tests {
             ("x-request-timeout-ms", "5"),
             ("accept-encoding", "gzip"),
             ("cookie", "a=1"),
-            ("cookie", "b=2"),
+            ("cookie", "holdfast-arm-ab=token; b=2"),
+            ("x-holdfast-sticky", "token"),
             ("content-type", "application/json"),
             ("traceparent", "00-1-2-01"),
             ("inference-header-content-length", "9"),

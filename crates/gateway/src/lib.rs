@@ -37,6 +37,7 @@ mod settings;
 mod shadow;
 mod stage;
 mod standing;
+mod sticky;
 mod store_access;
 mod stream;
 mod submissions;

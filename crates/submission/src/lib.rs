@@ -1,5 +1,5 @@
 //! One submission has one resolution (PIN-2): the signed token of a resolution that a client may send back with a retry, what a ledger keeps of a
-//! submission that has a key, and what follows from both.
+//! submission that has a key, and what follows from both. [`sticky`] are tokens of the same secrets, of people and not of submissions.
 //!
 //! Pure: bytes, times and secrets are arguments. Where a ledger keeps its records, and who waits for it, is the gateway's business.
 
@@ -7,6 +7,7 @@ mod bytes;
 pub mod key;
 pub mod record;
 pub mod rule;
+pub mod sticky;
 pub mod token;
 
 pub use key::{Key, KeyError};

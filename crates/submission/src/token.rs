@@ -106,6 +106,16 @@ impl Secrets {
         put_text(&mut out, tenant.as_str());
         record.put(&mut out);
         out.extend(key.iter().flat_map(|key| key.0));
+        self.seal(out)
+    }
+
+    /// The name of the secret that signs.
+    pub(crate) const fn name(&self) -> &[u8; NAME] {
+        &self.first.name
+    }
+
+    /// Adds the tag.
+    pub(crate) fn seal(&self, mut out: Vec<u8>) -> Vec<u8> {
         let tag = blake3::keyed_hash(&self.first.key, &out);
         out.extend_from_slice(tag.as_bytes());
         out
@@ -116,7 +126,7 @@ impl Secrets {
     /// # Errors
     /// [`BadToken`].
     pub fn open(&self, token: &[u8], tenant: &str, now: u64) -> Result<Claim, BadToken> {
-        let claim = self.read(token)?;
+        let claim = claim(self.unseal(FORM, token)?).ok_or(BadToken::Malformed)?;
         if claim.tenant.as_str() != tenant {
             return Err(BadToken::OtherTenant);
         }
@@ -126,12 +136,13 @@ impl Secrets {
         Ok(claim)
     }
 
-    fn read(&self, token: &[u8]) -> Result<Claim, BadToken> {
+    /// What is signed, behind the form and the secret's name. Of each form there are other tokens, and none is taken for one of another form.
+    pub(crate) fn unseal<'t>(&self, form: u8, token: &'t [u8]) -> Result<Reader<'t>, BadToken> {
         let at = token.len().checked_sub(TAG).filter(|_| token.len() <= LONGEST).ok_or(BadToken::Malformed)?;
         let (signed, tag) = token.split_at(at);
         let tag: [u8; TAG] = tag.try_into().map_err(|_| BadToken::Malformed)?;
         let mut reader = Reader(signed);
-        if reader.byte() != Some(FORM) {
+        if reader.byte() != Some(form) {
             return Err(BadToken::Malformed);
         }
         let name = reader.take(NAME).ok_or(BadToken::Malformed)?;
@@ -140,7 +151,7 @@ impl Secrets {
         if !known.any(|secret| blake3::keyed_hash(&secret.key, signed) == blake3::Hash::from_bytes(tag)) {
             return Err(BadToken::Forged);
         }
-        claim(reader).ok_or(BadToken::Malformed)
+        Ok(reader)
     }
 }
 

@@ -47,6 +47,8 @@ pub struct Exposure {
     pub bucket_version: u32,
     /// The arm.
     pub arm: Arc<str>,
+    /// How it came about: `experiment`, or `sticky` where the key was kept from before.
+    pub reason: &'static str,
     /// By which key: `user`, `device` or `tenant`.
     pub key: &'static str,
     /// Who: a published hash of the key, the same in all experiments.
@@ -60,7 +62,7 @@ impl Exposure {
             "experiment": &*self.experiment,
             "bucket_version": self.bucket_version,
             "arm": &*self.arm,
-            "reason": "experiment",
+            "reason": self.reason,
             "key": self.key,
             "subject": format!("{:016x}", self.subject),
             "tenant": self.tenant.as_str(),
@@ -230,6 +232,7 @@ mod tests {
 
     fn exposure(subject: u64) -> Exposure {
         Exposure {
+            reason: "experiment",
             at: Mono(5),
             request_id: "r-1".into(),
             tenant: TenantId::parse("acme").unwrap(),

@@ -17,7 +17,13 @@ fn open(dir: &TempDir, arms: u32) -> Arc<Results> {
 }
 
 fn arm(name: &str, bucket_version: u32) -> ArmFacts {
-    ArmFacts { experiment: "ab".into(), bucket_version, arm: name.into(), number: u64::from(bucket_version) }
+    ArmFacts {
+        experiment: "ab".into(),
+        bucket_version,
+        arm: name.into(),
+        number: u64::from(bucket_version),
+        sticky: None,
+    }
 }
 
 /// Arm, bucket version, people, outcomes by metric.

@@ -205,7 +205,7 @@ fn enter_under(
         _ if gateway.lacks_table() => Err(no_table()),
         Err(failure) => Err(failure.clone()),
         Ok(who) => {
-            let asker = Asker { who, fields: &parts.headers, settings };
+            let asker = Asker::new(who, &parts.headers, settings, gateway.submissions.as_deref());
             match &gateway.submissions {
                 None => {
                     let submission = resolve::submission(&parts.headers, &exchange.id.text);
@@ -241,9 +241,8 @@ fn enter_under(
                 journal.resolved = Some(Clock::now());
                 journal.cause.clone_from(&resolution.cause);
             });
-            if let (true, ModelOp::Infer, Ok(who)) = (resolution.cause.is_some(), call.op, &who) {
-                let asker = Asker { who, fields: &parts.headers, settings };
-                exposed::expose(gateway, &resolution, &asker, &exchange.id);
+            if resolution.cause.is_some() && call.op == ModelOp::Infer {
+                exposed::expose(gateway, &resolution, &exchange.id);
             }
             exchange.resolution = Some(resolution);
         }

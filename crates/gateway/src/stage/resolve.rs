@@ -11,6 +11,7 @@ use crate::exchange::Resolution;
 use crate::headers;
 use crate::route_state::RouteState;
 use crate::server::Gateway;
+use crate::sticky::Given;
 use crate::table::Table;
 
 /// Decides, and takes hold of the route.
@@ -35,7 +36,7 @@ pub fn resolve(
         state: state.ok_or_else(gone)?,
         reason: decision.reason,
         cause: decision.cause.cloned(),
-        by: decision.by,
+        given: decision.by.and_then(|by| Given::of(asker, decision.cause?.arm.as_ref()?, by, decision.reason)),
         _revision: table.usage.enter(),
         under: decision.revision,
         revision_stamp: table.stamp.clone(),

@@ -12,9 +12,7 @@ use parking_lot::Mutex;
 use holdfast_bank::file::Durable;
 use holdfast_codec::oip::ModelOp;
 use holdfast_config::Stamp;
-use holdfast_decide::{
-    Cause, KeyFrom, ModelEntry, Reason, Replayed, Route, Snapshot, TenantEntry, VersionEntry, replay,
-};
+use holdfast_decide::{Cause, ModelEntry, Reason, Replayed, Route, Snapshot, TenantEntry, VersionEntry, replay};
 use holdfast_placement::subset::subset_key;
 use holdfast_submission::{Asked, BadToken, Claim, Key, Ledger as Known, Next, OnFailure, Record, Refused, next};
 use holdfast_telemetry::Endpoint;
@@ -28,6 +26,7 @@ use crate::exchange::{Exchange, Resolution};
 use crate::headers;
 use crate::route_state::RouteState;
 use crate::server::Gateway;
+use crate::sticky::Given;
 use crate::submissions::Submissions;
 use crate::table::Table;
 
@@ -53,8 +52,8 @@ enum Told {
     Down,
 }
 
-/// The reason for a version, the arm or rule that chose it, and by which key an arm did.
-type Why = (Reason, Option<Arc<Cause>>, Option<KeyFrom>);
+/// The reason for a version, the arm or rule that chose it, and to whom an arm was given.
+type Why = (Reason, Option<Arc<Cause>>, Option<Given>);
 
 /// A question to the ledger.
 pub struct Asking {
@@ -144,7 +143,7 @@ fn ask(
             Asking {
                 key,
                 record: record_of(&resolution, until),
-                why: (resolution.reason, resolution.cause, resolution.by),
+                why: (resolution.reason, resolution.cause, resolution.given),
             }
         }
     };
@@ -204,7 +203,7 @@ fn replayed(
     table: &Table,
     tenant: &str,
     record: &Record,
-    (reason, cause, by): Why,
+    (reason, cause, given): Why,
     exchange: &mut Exchange,
 ) -> Result<Resolution, Failure> {
     let route = route_of(table, tenant, record)?;
@@ -218,7 +217,7 @@ fn replayed(
         route,
         reason,
         cause,
-        by,
+        given,
         _revision: table.usage.enter(),
         under: record.revision,
         revision_stamp: HeaderValue::from(record.revision.0),

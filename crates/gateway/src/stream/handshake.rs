@@ -167,12 +167,12 @@ async fn reach(
     let (settings, resolution) = {
         let table = gateway.tables.load();
         let who = identify::as_known(&credentials.fields, &table.settings, credentials.subject.as_ref())?;
-        let asker = Asker { who: &who, fields, settings: &table.settings };
+        let asker = Asker::new(&who, fields, &table.settings, gateway.submissions.as_deref());
         let call = ModelCall { model: Cow::Borrowed(route.model.as_str()), version: None, op: ModelOp::Infer };
         let submission = resolve::submission(fields, &exchange.id.text);
         let resolution = resolve::resolve(&gateway, &table, &asker, &call, submission)?;
         if resolution.cause.is_some() {
-            exposed::expose(&gateway, &resolution, &asker, &exchange.id);
+            exposed::expose(&gateway, &resolution, &exchange.id);
         }
         (table.settings.clone(), resolution)
     };

@@ -146,8 +146,10 @@ impl Session {
             }
             (_, Err(failure)) => Err(failure),
             (Some(_), Ok(who)) => {
-                let asker = Asker { who: &who, fields: &credentials.fields, settings: &table.settings };
-                resolve::resolve(&self.side.gateway, table, &asker, &call, submission)
+                let gateway = &self.side.gateway;
+                let submissions = gateway.submissions.as_deref();
+                let asker = Asker::new(&who, &credentials.fields, &table.settings, submissions);
+                resolve::resolve(gateway, table, &asker, &call, submission)
             }
         };
         let kind = kind.unwrap_or_default();
@@ -227,11 +229,10 @@ impl Session {
         exchange.subject.clone_from(&credentials.subject);
         let who = identify::as_known(&credentials.fields, settings, credentials.subject.as_ref()).ok();
         let tenant = who.as_ref().map(|who| who.tenant());
-        if let (Ok(resolution), Some(who)) = (&asked.resolved, &who)
+        if let (Ok(resolution), Some(_)) = (&asked.resolved, &who)
             && resolution.cause.is_some()
         {
-            let asker = Asker { who, fields: &credentials.fields, settings };
-            exposed::expose(gateway, resolution, &asker, &exchange.id);
+            exposed::expose(gateway, resolution, &exchange.id);
         }
         let said = Said {
             tenant,

@@ -7,7 +7,10 @@ use holdfast_telemetry::{Counter, Family, Kind, Label, Registry, Sink};
 use super::Ledger;
 
 /// Counters by outcome.
-pub struct Counted(Family<Counter, 1>);
+pub struct Counted {
+    submissions: Family<Counter, 1>,
+    sticky: Family<Counter, 1>,
+}
 
 impl Counted {
     /// Shows them.
@@ -31,11 +34,21 @@ impl Counted {
                 registry.collector(name, help, Kind::Gauge, &[], Box::new(value));
             }
         }
-        Self(registry.family("holdfast_submissions_total", OUTCOMES, [Label::closed("outcome")], ()))
+        const STICKY: &str = "Sticky tokens of experiments, by what became of them.";
+        let family = |name, help| registry.family(name, help, [Label::closed("outcome")], ());
+        Self {
+            submissions: family("holdfast_submissions_total", OUTCOMES),
+            sticky: family("holdfast_sticky_total", STICKY),
+        }
     }
 
     /// Counts one; the outcome is a word of a closed list.
     pub fn count(&self, outcome: &'static str) {
-        self.0.get([outcome]).inc();
+        self.submissions.get([outcome]).inc();
+    }
+
+    /// Counts a sticky token; the outcome is a word of a closed list.
+    pub fn count_sticky(&self, outcome: &'static str) {
+        self.sticky.get([outcome]).inc();
     }
 }

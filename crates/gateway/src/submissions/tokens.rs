@@ -10,6 +10,7 @@ use http::{HeaderMap, HeaderValue};
 
 use holdfast_config::RouteToken;
 use holdfast_identity::base64;
+use holdfast_submission::sticky::{self, Keep};
 use holdfast_submission::{BadToken, Claim, Key, Record, Secret, Secrets, token};
 use holdfast_telemetry::Clock;
 use holdfast_types::TenantId;
@@ -93,6 +94,20 @@ impl Tokens {
         }
         let bytes = base64::decode(text).ok_or(BadToken::Malformed)?;
         self.secrets.load().1.open(&bytes, tenant, Clock::wall_millis())
+    }
+
+    /// What a sticky token says to this tenant.
+    ///
+    /// # Errors
+    /// [`BadToken`].
+    pub fn open_sticky(&self, text: &[u8], tenant: &str, now: u64) -> Result<Keep, BadToken> {
+        let bytes = Some(text).filter(|text| text.len() <= sticky::LONGEST * 4 / 3).and_then(base64::decode);
+        Keep::open(&self.secrets.load().1, &bytes.ok_or(BadToken::Malformed)?, tenant, now)
+    }
+
+    /// A sticky token as text. None: its key is too long to be kept.
+    pub fn sticky(&self, keep: &Keep) -> Option<String> {
+        keep.sign(&self.secrets.load().1).map(|bytes| base64::encode(&bytes))
     }
 
     /// The token of a resolution.

@@ -159,6 +159,7 @@ fn experiment(set: &Set, seed: u64) -> Option<Experiment> {
         target: Target::default(),
         layer: None,
         holdout: None,
+        sticky_ms: None,
         allocation: Allocation::new(edit(coverage)?).ok()?,
     })
 }
