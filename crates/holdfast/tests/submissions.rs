@@ -8,6 +8,8 @@ mod fleet;
 mod keys;
 #[path = "submissions/moves.rs"]
 mod moves;
+#[path = "submissions/sticky.rs"]
+mod sticky;
 #[path = "submissions/store.rs"]
 mod store;
 #[path = "submissions/tokens.rs"]

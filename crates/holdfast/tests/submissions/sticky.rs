@@ -1,16 +1,12 @@
 //! A device that was given an arm, and the user who logs in on it, through a whole process.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
-#[path = "submissions/fixture.rs"]
-mod fixture;
-mod fleet;
-
-use fixture::{PATIENCE, config, server};
-use fleet::{binary, text};
 use holdfast_testkit::http::Answer;
 use holdfast_testkit::jwks::now;
 use holdfast_testkit::{Holdfast, Jwks, Signer, eventually};
 use serde_json::{Value, json};
+
+use super::fixture::{PATIENCE, config, server};
+use super::fleet::{binary, text};
 
 struct World {
     gateway: Holdfast,
