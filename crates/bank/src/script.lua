@@ -28,7 +28,7 @@ for i = 1, #all, 2 do
     if string.sub(all[i], 1, 2) == 'g:' then
         local l = {}
         for number in string.gmatch(all[i + 1], '[^ ]+') do l[#l + 1] = tonumber(number) end
-        -- order, out, asked, offered in thousandths, us
+        -- order, out, asked, offered in thousandths, us, spent (of a limit too small to share)
         gates[all[i]] = l
     else
         kept[all[i]] = tonumber(all[i + 1])
@@ -87,11 +87,10 @@ local function count()
     for _ in pairs(gates) do n = n + 1 end
     return n
 end
+local function small() return not shareable(max(count(), 1, live)) end
 local function gateways()
-    local leases = max(count(), 1)
-    local everybody = max(leases, live)
-    if shareable(everybody) then return everybody end
-    return leases
+    if small() then return max(count(), 1) end
+    return max(count(), 1, live)
 end
 local function rate(l) return floor(l[4] * 1000000 / max(l[5], 1)) end
 local function chunk_of(demand)
@@ -118,7 +117,7 @@ local function keep()
     local last = gates[me]
     redis.call('HSET', KEYS[1], 'k', ARGV[1], 'p', ARGV[2], 'b', ARGV[3], 'l', int(level), 't', int(at), 'n', int(next_turn), 'a', int(last_ask), 'o', int(opens))
     if last then
-        redis.call('HSET', KEYS[1], me, int(last[1]) .. ' ' .. int(last[2]) .. ' ' .. int(last[3]) .. ' ' .. int(last[4]) .. ' ' .. int(last[5]))
+        redis.call('HSET', KEYS[1], me, int(last[1]) .. ' ' .. int(last[2]) .. ' ' .. int(last[3]) .. ' ' .. int(last[4]) .. ' ' .. int(last[5]) .. ' ' .. int(last[6]))
     end
     for i = 1, #gone do
         if gone[i] ~= me or not last then redis.call('HDEL', KEYS[1], gone[i]) end
@@ -159,7 +158,9 @@ if alone >= 0 then
     level = max(level - charged * per, -burst * per)
 end
 
-local back = min(returned, known and known[2] or 0)
+local had = known and known[2] + (known[6] or 0) or 0
+local back = min(returned, had)
+local spent = small() and min(max(had - back - held, 0), burst) or 0
 fill()
 level = min(level + back * per, burst * per)
 local demand = { 0, 0 }
@@ -167,7 +168,7 @@ if known then
     local function add(sum, new) return sum - floor(sum / 16) + new end
     demand = { add(known[4], offered * 1000), add(known[5], max(now - known[3], 0)) }
 end
-gates[me] = { order, held, now, demand[1], demand[2] }
+gates[me] = { order, held, now, demand[1], demand[2], spent }
 if alone < 0 then last_ask = now end
 
 -- What is wanted, what is there, and no more than may be out altogether.
@@ -187,7 +188,10 @@ if not (want == 0 or (granted > 0 and available() >= max(min(everybody, floor(bu
     local turn = ceil(chunk * 1000000 / max(per_second, 1))
     local wanting = 0
     for _, l in pairs(gates) do if now - l[3] < 1000000 then wanting = wanting + 1 end end
-    if wanting < arg[16] then
+    if granted == 0 and available() > 0 and small() then
+        -- The one chunk is out: it is spent at once, which is told at once.
+        ask_after = 0
+    elseif wanting < arg[16] then
         ask_after = granted > 0 and 0 or turn
     else
         next_turn = min(max(next_turn, now) + turn, now + 1000000)

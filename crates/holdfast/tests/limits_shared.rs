@@ -33,6 +33,11 @@ struct Fleet {
 impl Fleet {
     /// Three gateways whose tenant has 100 requests a second in all.
     async fn start() -> Self {
+        Self::with(&format!("{RATE}/s")).await
+    }
+
+    /// Three gateways whose tenant has this limit.
+    async fn with(limit: &str) -> Self {
         let redis = RedisServer::start().await;
         let correct = V2::loaded(&[("screen", "1")]);
         let stub = Stub::start(move |request| correct.answer(request)).await;
@@ -41,7 +46,7 @@ impl Fleet {
         let config = format!(
             "auth: {{ trusted_header: x-tenant }}\nlimits: {{ store: \"{store}\", store_within: 100ms }}\npools:\n  - {{ name: p, protocol: open-inference, \
              residency: static, replicas: [{{ name: r1, url: \"{url}\", holds: [{{ model: screen, version: \"1\" }}] }}] }}\nmodels:\n  \
-             - {{ name: screen, pool: p, versions: [{{ version: \"1\" }}] }}\nplans:\n  - {{ name: standard, tenant: {{ requests: {RATE}/s }} }}\n\
+             - {{ name: screen, pool: p, versions: [{{ version: \"1\" }}] }}\nplans:\n  - {{ name: standard, tenant: {{ requests: {limit} }} }}\n\
              tenants:\n  - {{ name: acme, subset: 1, pins: {{ screen: \"1\" }}, plan: standard }}\n"
         );
         let mut gateways = Vec::new();
@@ -174,6 +179,19 @@ impl Phase {
 }
 
 /// The most of these times that lie in one second.
+/// What one gateway has spent of a limit that is too small for all to hold some of it keeps no other from the rest.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_limit_too_small_to_share_is_had_at_every_gateway() {
+    let fleet = Fleet::with("4/s, burst: 4").await;
+    // The bucket of a new store fills by its rate.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let body = json!({ "inputs": [] });
+    for (turn, gateway) in fleet.gateways.iter().chain(&fleet.gateways[..1]).enumerate() {
+        let answer = gateway.data.post(INFER, &[("x-tenant", "acme")], &body).await;
+        assert_eq!(answer.status, 200, "request {turn}: {:?}", answer.headers);
+    }
+}
+
 fn most_in_a_second(times: &[Duration]) -> usize {
     let mut first = 0;
     let count = |(last, time): (usize, &Duration)| {

@@ -180,7 +180,7 @@ impl<'a> World<'a> {
                     self.deliver(at);
                 }
             }
-            Verdict::Refused(_) | Verdict::Elsewhere => {}
+            Verdict::Refused(_) => {}
         }
     }
 

@@ -424,7 +424,7 @@ impl Use {
     fn give_back(&mut self, now: Mono, user: Option<(u128, Whose)>, tokens: u64) {
         match self {
             Self::Rate(metered) => metered.give_back(now, tokens),
-            Self::Leased(leased) => leased.holder.give_back(now, tokens),
+            Self::Leased(leased) => leased.give_back(now, tokens),
             Self::RateByUser(Allowance::Limited(limit), users) => {
                 if let Some(user) = user {
                     users.give_back(*limit, now, user, tokens);

@@ -253,7 +253,6 @@ impl Leased {
         cost: u64,
         again: bool,
     ) -> Result<(), (holdfast_quota::bucket::Wait, bool)> {
-        use holdfast_quota::bucket::Wait;
         use holdfast_quota::lease::Verdict;
         if self.gateways() != self.link.store.gateways() {
             self.change(self.limit(), now);
@@ -269,8 +268,14 @@ impl Leased {
             Verdict::Pass => Ok(()),
             Verdict::Ordered(wait) => Err((wait, true)),
             Verdict::Refused(wait) => Err((wait, false)),
-            // No limit here is another gateway's.
-            Verdict::Elsewhere => Err((Wait::For(Duration::from_secs(1)), false)),
+        }
+    }
+
+    /// Puts back what was taken and not used.
+    pub(super) fn give_back(&mut self, now: Mono, tokens: u64) {
+        self.holder.give_back(now, tokens);
+        if self.holder.wakes_at().is_some_and(|wakes| wakes <= now) {
+            self.apply(now, Event::Tick);
         }
     }
 

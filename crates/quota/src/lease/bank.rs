@@ -113,6 +113,8 @@ struct Lease {
     order: u64,
     /// The most that the gateway may hold, by what it said and was granted.
     out: u64,
+    /// Of a limit that is too small to share: what it was granted and has spent since, some of which may come back.
+    spent: u64,
     asked: Mono,
     demand: Demand,
 }
@@ -198,9 +200,16 @@ impl Bank {
     /// Gateways that share the limit: the live ones, and one at least; of a limit that is too small to share, those that have a lease.
     #[must_use]
     pub fn gateways(&self) -> u32 {
-        let leases = u32::try_from(self.leases.len()).unwrap_or(u32::MAX).max(1);
-        let all = leases.max(self.live);
-        if self.rules.sharing.is_shareable(self.per_second(), all) { all } else { leases }
+        if self.is_small() { self.holders() } else { self.holders().max(self.live) }
+    }
+
+    fn holders(&self) -> u32 {
+        u32::try_from(self.leases.len()).unwrap_or(u32::MAX).max(1)
+    }
+
+    /// Whether the limit is too small to share: one chunk is out at a time, and goes from gateway to gateway.
+    fn is_small(&self) -> bool {
+        !self.rules.sharing.is_shareable(self.per_second(), self.holders().max(self.live))
     }
 
     /// The most tokens that gateways may hold at this moment.
@@ -225,13 +234,16 @@ impl Bank {
             return Some(Answer { alone_for, ..answer });
         }
         // Only tokens that are known to be out come back: from a lease that was lost or has ended there are none.
-        let back = ask.returned.min(known.map_or(0, |lease| lease.out));
+        let (out, spent) = known.map_or((0, 0), |lease| (lease.out, lease.spent));
+        let back = ask.returned.min(out.saturating_add(spent));
+        let left = out.saturating_add(spent).saturating_sub(back.saturating_add(ask.held));
+        let spent = if self.is_small() { left.min(self.limit.burst) } else { 0 };
         self.bucket.give_back(self.limit, now.max(self.opens), back);
         let demand = known.map_or(Demand::default(), |lease| {
             let micros = u64::try_from(now.since(lease.asked).as_micros()).unwrap_or(u64::MAX);
             lease.demand.and(ask.offered, micros)
         });
-        self.leases.insert(ask.gateway, Lease { order: ask.order, out: ask.held, asked: now, demand });
+        self.leases.insert(ask.gateway, Lease { order: ask.order, out: ask.held, spent, asked: now, demand });
         if ask.alone.is_none() {
             self.last_ask = now;
         }
@@ -291,6 +303,10 @@ impl Bank {
         let everybody = over_admission_bound(self.per_second(), self.gateways(), self.rules.sharing);
         let there = self.bucket.available(self.limit, now.max(self.opens));
         if ask.want == 0 || (tokens > 0 && there >= everybody.min(self.limit.burst / 2).max(1)) {
+            return Duration::ZERO;
+        }
+        // The bucket has tokens and the one chunk is out: it is spent at once, which the bank is told at once.
+        if tokens == 0 && there > 0 && self.is_small() {
             return Duration::ZERO;
         }
         let chunk_time = chunk_nanos(chunk, self.per_second());

@@ -9,15 +9,6 @@ use super::size::{Sharing, chunk, chunk_nanos};
 use crate::bucket::{Bucket, Wait};
 use crate::limit::Limit;
 
-/// Which part a gateway has in a limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// It leases, as the others do; or it is the one that owns a limit too small to share.
-    Leases,
-    /// Another gateway owns the limit. While the store is away this one goes by its part of it, all the same.
-    Elsewhere,
-}
-
 /// On what terms a gateway holds leases of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
@@ -27,8 +18,6 @@ pub struct Terms {
     pub gateways: u32,
     /// How the limit is cut.
     pub sharing: Sharing,
-    /// The part.
-    pub part: Part,
     /// What is held and not more than this is filled up before it is used up. 0: only when a request finds too little.
     pub low_water: u64,
     /// An order that is not answered for this long has failed.
@@ -47,7 +36,6 @@ impl Terms {
             limit,
             gateways: gateways.max(1),
             sharing: Sharing::default(),
-            part: Part::Leases,
             low_water: 0,
             answer_within: Duration::from_millis(20),
             retry: Duration::from_millis(500),
@@ -56,11 +44,21 @@ impl Terms {
     }
 
     fn chunk(&self) -> u64 {
-        let rate = self.limit.rate.whole_per_second();
-        let sharers = if self.sharing.is_shareable(rate, self.gateways) { self.gateways } else { 1 };
-        chunk(rate, sharers, self.sharing)
+        chunk(self.limit.rate.whole_per_second(), if self.is_small() { 1 } else { self.gateways }, self.sharing)
+    }
+
+    /// Whether the limit is too small for every gateway to hold a token: one chunk of it is out at a time, and who holds it owns the limit for that long.
+    fn is_small(&self) -> bool {
+        !self.sharing.is_shareable(self.limit.rate.whole_per_second(), self.gateways)
+    }
+
+    fn idle(&self) -> Duration {
+        if self.is_small() { self.idle.min(SMALL_IDLE) } else { self.idle }
     }
 }
+
+/// How long the one chunk of a limit that is too small to share is held for a request that did not come for it.
+const SMALL_IDLE: Duration = Duration::from_millis(50);
 
 /// What happens to a holder, beside requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,8 +91,6 @@ pub enum Verdict {
     Ordered(Wait),
     /// It is refused.
     Refused(Wait),
-    /// The gateway that owns the limit has to be asked.
-    Elsewhere,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -128,6 +124,10 @@ pub struct Holder {
     order: u64,
     received: u64,
     unused: u64,
+    /// The bank counts tokens of a small limit as held here.
+    counted: bool,
+    /// Of a small limit: tokens that go back with the next ask.
+    returning: u64,
     ask_at: Mono,
     /// When the bank had a token again, by its last answer.
     next_at: Mono,
@@ -154,6 +154,8 @@ impl Holder {
             order: 0,
             received: 0,
             unused: 0,
+            counted: false,
+            returning: 0,
             ask_at: now,
             next_at: now,
             there: 0,
@@ -172,9 +174,6 @@ impl Holder {
     /// The same for a request that has waited for an order: it is not offered twice.
     pub fn spend_again(&mut self, now: Mono, cost: u64, effects: &mut Vec<Effect>) -> Verdict {
         self.settle_time(now);
-        if self.terms.part == Part::Elsewhere && self.alone.is_none() {
-            return Verdict::Elsewhere;
-        }
         if cost > self.terms.limit.burst {
             return Verdict::Refused(Wait::Never);
         }
@@ -189,6 +188,7 @@ impl Holder {
         if !passes || self.held < self.terms.low_water.min(self.chunk) {
             self.order_for(now, if passes { 0 } else { cost }, effects);
         }
+        self.tell(effects);
         match (passes, self.open) {
             (true, _) => Verdict::Pass,
             (false, Some(_)) => Verdict::Ordered(self.wait(now, cost)),
@@ -196,7 +196,8 @@ impl Holder {
         }
     }
 
-    /// Puts back what was spent and not used. What a chunk has no room for is lost: a token can be given up, never made.
+    /// Puts back what was spent and not used. What a chunk has no room for is lost: a token can be given up, never made. Of a limit that is too small to share
+    /// it goes back to the bank with the next [`Event::Tick`], since another gateway may hold the chunk by now.
     pub fn give_back(&mut self, now: Mono, tokens: u64) {
         self.settle_time(now);
         let terms = self.alone_limit();
@@ -204,6 +205,10 @@ impl Holder {
             Some(alone) => {
                 alone.bucket.give_back(terms, now, tokens);
                 alone.admitted = alone.admitted.saturating_sub(tokens);
+            }
+            None if self.terms.is_small() => {
+                self.returning = self.returning.saturating_add(tokens);
+                self.unused = self.unused.saturating_add(tokens);
             }
             None => {
                 let ordered = self.open.map_or(0, |open| open.want);
@@ -306,8 +311,9 @@ impl Holder {
     pub fn wakes_at(&self) -> Option<Mono> {
         let answer = self.open.map(|open| open.at.after(self.terms.answer_within));
         let retry = self.alone.filter(|_| self.open.is_none()).map(|_| self.ask_at);
-        let idle = (self.held > 0).then(|| self.used.after(self.terms.idle).min(self.expires));
-        [answer, retry, idle].into_iter().flatten().min()
+        let idle = (self.held > 0).then(|| self.used.after(self.terms.idle()).min(self.expires));
+        let tells = self.has_to_tell().then_some(self.used);
+        [answer, retry, idle, tells].into_iter().flatten().min()
     }
 
     /// What only time does: an answer that does not come, tokens that are not ours any more.
@@ -326,8 +332,22 @@ impl Holder {
     fn tick(&mut self, now: Mono, effects: &mut Vec<Effect>) {
         if self.alone.is_some() {
             self.order_for(now, 0, effects);
-        } else if self.held > 0 && self.open.is_none() && now.since(self.used) >= self.terms.idle {
+        } else if self.held > 0 && self.open.is_none() && now.since(self.used) >= self.terms.idle() {
             self.return_all(now, effects);
+        }
+        self.tell(effects);
+    }
+
+    /// Whether the bank has to be told that the chunk of a small limit is spent, or that some of it was not used: until then the others get none.
+    fn has_to_tell(&self) -> bool {
+        let spent = self.counted && self.held == 0 && self.terms.is_small();
+        (spent || self.returning > 0) && self.open.is_none() && self.alone.is_none()
+    }
+
+    fn tell(&mut self, effects: &mut Vec<Effect>) {
+        if self.has_to_tell() {
+            self.counted = self.held > 0;
+            effects.push(Effect::Ask(self.ask(0, 0)));
         }
     }
 
@@ -352,6 +372,7 @@ impl Holder {
     fn ask(&mut self, want: u64, returned: u64) -> Ask {
         self.order += 1;
         let offered = std::mem::take(&mut self.offered);
+        let returned = returned.saturating_add(std::mem::take(&mut self.returning));
         let (gateway, order, gateways) = (self.me, self.order, self.terms.gateways);
         Ask { gateway, order, want, whole: false, held: self.held, offered, gateways, returned, alone: None }
     }
@@ -374,6 +395,7 @@ impl Holder {
         self.chunk = answer.chunk.max(1);
         let is_large = self.held.saturating_add(open.want) > before;
         self.receive(answer.tokens.min(open.want));
+        self.counted = self.held > 0;
         let paid = self.debt.min(self.held);
         self.held -= paid;
         self.debt -= paid;
@@ -469,10 +491,11 @@ impl Holder {
     }
 
     fn return_all(&mut self, now: Mono, effects: &mut Vec<Effect>) {
-        if self.held == 0 || self.alone.is_some() || self.open.is_some() {
+        if self.held + self.returning == 0 || self.alone.is_some() || self.open.is_some() {
             return;
         }
         let back = self.leave(0);
+        self.counted = false;
         let ask = self.ask(0, back);
         self.expires = now;
         effects.push(Effect::Ask(ask));

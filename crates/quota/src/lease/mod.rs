@@ -12,7 +12,7 @@
 //! | the store comes back | the time in which all were alone makes no tokens; who was alone while others were not is charged |
 //! | the store has lost the bucket | it comes back empty |
 //! | a gateway dies | its tokens are lost, its place is free when its lease ends; a holder that was only silent drops its tokens before that |
-//! | a limit is too small to share | one gateway owns it ([`Part::Elsewhere`] for the others) |
+//! | a limit is too small to share | one chunk is out at a time: its holder owns the limit until it is spent, which the bank is told at once |
 
 mod bank;
 mod holder;
@@ -20,6 +20,6 @@ mod purse;
 mod size;
 
 pub use bank::{Answer, Ask, Bank, Event as BankEvent, GatewayId, Rules};
-pub use holder::{Effect, Event, Holder, Part, Terms, Verdict};
+pub use holder::{Effect, Event, Holder, Terms, Verdict};
 pub use purse::Leased;
 pub use size::{Sharing, chunk, chunk_nanos, over_admission_bound, over_admission_bound_alone};

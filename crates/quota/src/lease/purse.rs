@@ -24,7 +24,6 @@ impl Purse for Leased<'_> {
             Verdict::Pass => Ok(()),
             Verdict::Ordered(wait) | Verdict::Refused(wait) => Err(wait),
             // The caller looks at the verdict; without it there is nothing to wait for here.
-            Verdict::Elsewhere => Err(Wait::Never),
         }
     }
 

@@ -256,7 +256,7 @@ impl Fleet<'_> {
                     leased.parked[gateway] += 1;
                 }
             }
-            Verdict::Refused(_) | Verdict::Elsewhere => {}
+            Verdict::Refused(_) => {}
         }
     }
 
