@@ -1,6 +1,7 @@
 //! Exposures: that a request was given an arm is told once for each person.
 
 use holdfast_telemetry::{Clock, Exposure};
+use holdfast_types::TenantId;
 
 use crate::exchange::{RequestId, Resolution};
 use crate::server::Gateway;
@@ -10,10 +11,11 @@ use crate::server::Gateway;
 pub fn expose(gateway: &Gateway, resolution: &Resolution, id: &RequestId) {
     let (Some(cause), Some(given)) = (&resolution.cause, &resolution.given) else { return };
     let (Some(arm), by, subject) = (&cause.arm, given.by, given.subject) else { return };
+    let person = person(&resolution.route.tenant, subject);
     if let Some(results) = &gateway.results {
-        results.person(arm, resolution.under, by, subject);
+        results.person(arm, resolution.under, by, person);
     }
-    if !gateway.exposures.is_due(subject, arm.number) {
+    if !gateway.exposures.is_due(person, arm.number) {
         return;
     }
     gateway.exposures.record(Exposure {
@@ -30,4 +32,9 @@ pub fn expose(gateway: &Gateway, resolution: &Resolution, id: &RequestId) {
         key: by.as_str(),
         subject,
     });
+}
+
+/// Users of two tenants are two people, also where both call them the same.
+fn person(tenant: &TenantId, subject: u64) -> u64 {
+    subject ^ xxhash_rust::xxh3::xxh3_64(tenant.as_str().as_bytes())
 }

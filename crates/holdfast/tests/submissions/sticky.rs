@@ -109,16 +109,17 @@ async fn a_device_that_was_given_an_arm_keeps_it_when_its_user_logs_in() {
     assert_eq!(got(&answer), ["1", "experiment", "ab=control"]);
     assert!(world.count("other_tenant").await > 0.0);
 
-    // Device and user are one subject in the events, told once; the others are u0 by itself, and u5.
+    // Device and user are one subject in the events, told once; the others are u0 by itself, u5, and the other tenant's u0.
     let folder = world.gateway.state_path().join("exposures");
     let lines: Vec<Value> = eventually("the exposures", PATIENCE, async || {
         let files = std::fs::read_dir(&folder).ok()?;
         let text: String = files.filter_map(|file| std::fs::read_to_string(file.ok()?.path()).ok()).collect();
         let lines: Vec<Value> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
-        (lines.len() >= 3).then_some(lines)
+        (lines.len() >= 4).then_some(lines)
     })
     .await;
     let new: Vec<&Value> = lines.iter().filter(|line| line["arm"] == "new").collect();
-    assert_eq!((lines.len(), new.len()), (3, 1), "{lines:?}");
+    assert_eq!((lines.len(), new.len()), (4, 1), "{lines:?}");
+    assert_eq!(lines.iter().filter(|line| line["tenant"] == "globex").count(), 1, "{lines:?}");
     assert_eq!((&new[0]["key"], &new[0]["reason"]), (&json!("device"), &json!("experiment")));
 }
