@@ -18,8 +18,10 @@ mod bank;
 mod holder;
 mod purse;
 mod size;
+mod terms;
 
 pub use bank::{Answer, Ask, Bank, Event as BankEvent, GatewayId, Rules};
-pub use holder::{Effect, Event, Holder, Terms, Verdict};
+pub use holder::{Effect, Event, Holder, Verdict};
 pub use purse::Leased;
 pub use size::{Sharing, chunk, chunk_nanos, over_admission_bound, over_admission_bound_alone};
+pub use terms::Terms;
