@@ -81,6 +81,10 @@ fn table(registry: &Registry, desk: &Arc<Desk>, keeper: &Arc<Keeper>) {
 fn moving(registry: &Registry, rollouts: &Arc<Rollouts>) {
     const RUNNING: Named = ("holdfast_control_rollouts", "Roll-outs that run, by where they are.");
     const FAILED: Named = ("holdfast_control_rollouts_failed_total", "Roll-outs that ended with a pin that failed.");
+    const ALARMS: Named = (
+        "holdfast_control_rollout_alarms_total",
+        "What a person should know of roll-outs (/v1/alarms), a broken condition of a canary among it.",
+    );
     let of = rollouts.clone();
     let show = move |sink: &mut Sink<'_>| {
         let phases = of.phases();
@@ -91,6 +95,8 @@ fn moving(registry: &Registry, rollouts: &Arc<Rollouts>) {
     registry.collector(RUNNING.0, RUNNING.1, Kind::Gauge, &["phase"], Box::new(show));
     let of = rollouts.clone();
     number(registry, Kind::Counter, FAILED, move || Some(of.failed() as f64));
+    let of = rollouts.clone();
+    number(registry, Kind::Counter, ALARMS, move || Some(of.alarmed() as f64));
 }
 
 /// Those in which a roll-out runs.

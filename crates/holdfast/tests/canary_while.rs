@@ -129,7 +129,13 @@ async fn a_canary_waits_for_data_goes_on_while_it_is_no_worse_and_goes_back_at_o
     })
     .await;
     assert!(answers(&gateway.data, 20).await.iter().all(|version| version == "1"));
-    assert_eq!(newest(&gateway).await["pins"][0]["back"], true);
+    let back = newest(&gateway).await;
+    assert_eq!(back["pins"][0]["back"], true);
+    assert!(back["back"]["reason"].as_str().unwrap().contains("canary of acme/screen"), "{}", back["back"]);
+    let shown = gateway.cli(&["rollout", "show", &back["rollout"].to_string()]).await;
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(shown.lines().next().unwrap().contains("(back: canary of acme/screen"), "{shown}");
+    assert!(gateway.metrics().await.sum("holdfast_control_rollout_alarms_total", &[]) >= 1.0);
     let history = gateway.admin_get("/v1/revisions?limit=20").await;
     let rows = history["items"].as_array().unwrap();
     let why =

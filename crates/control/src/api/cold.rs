@@ -74,7 +74,7 @@ mod tests {
         let progress =
             Progress { id: RolloutId(1), phase, paused: false, since, pins, waiting_for: Vec::new(), words: None };
         let (author, reason) = (String::new(), String::new());
-        RolloutView { progress: Arc::new(progress), over, author, reason, created_ms: 0 }
+        RolloutView { progress: Arc::new(progress), over, author, reason, created_ms: 0, back: None }
     }
 
     fn edit(name: &str, version: Option<&str>) -> Edit {

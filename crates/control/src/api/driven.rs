@@ -40,7 +40,8 @@ impl Driven {
         let Shown { meta, progress, .. } = shown;
         let over = progress.waiting_for.is_empty() && progress.pins.iter().all(|pin| pin.stage.is_final());
         let (author, reason, created_ms) = (meta.author, meta.reason, meta.created_ms);
-        Ok(RolloutView { progress: Arc::new(progress), over, author, reason, created_ms })
+        let back = meta.back;
+        Ok(RolloutView { progress: Arc::new(progress), over, author, reason, created_ms, back })
     }
 }
 

@@ -13,6 +13,7 @@ use holdfast_plane::Status;
 
 use super::cold::{self, Retained};
 use crate::desk::Retired;
+use crate::rollouts::By;
 
 /// An answer that may take a while.
 pub type Later<'a, T> = Pin<Box<dyn Future<Output = Result<T, FleetError>> + Send + 'a>>;
@@ -30,6 +31,8 @@ pub struct RolloutView {
     pub reason: String,
     /// When it was planned: milliseconds since 1970.
     pub created_ms: u64,
+    /// Who had it go back, and why.
+    pub back: Option<By>,
 }
 
 /// A gateway.

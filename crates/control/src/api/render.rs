@@ -108,10 +108,11 @@ pub(crate) fn rollout(view: &RolloutView, pins: bool) -> Json {
         let count = stages.get(pin.stage.as_str()).and_then(Json::as_u64).unwrap_or(0);
         stages.insert(pin.stage.as_str().to_owned(), (count + 1).into());
     }
+    let back = view.back.as_ref().map(|by| json!({ "author": by.author, "reason": by.reason }));
     let mut told = json!({
         "rollout": progress.id.0, "phase": phase(progress.phase), "paused": progress.paused, "over": view.over,
         "since_ms": millis(progress.since), "author": view.author, "reason": view.reason, "created_ms": view.created_ms,
-        "pins_total": progress.pins.len(), "stages": stages, "words": progress.words,
+        "pins_total": progress.pins.len(), "stages": stages, "words": progress.words, "back": back,
         "waiting_for": progress.waiting_for.iter().map(waiting).collect::<Vec<_>>(),
     });
     if let (true, Some(told)) = (pins, told.as_object_mut()) {

@@ -266,6 +266,7 @@ fn rollout() -> Json {
         ("stages", json!({ "type": "object", "additionalProperties": number() })),
         ("waiting_for", list(object(&[("for", text())]))),
         ("words", or_null(text())),
+        ("back", or_null(object(&[("author", text()), ("reason", text())]))),
     ]);
     schema["properties"]["pins"] = list(pin);
     schema

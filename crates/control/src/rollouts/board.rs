@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use holdfast_decide::rollout::{Command, Options, Phase, Progress};
@@ -133,11 +133,13 @@ pub(super) struct Parts {
     /// Roll-outs in hand, by phase.
     pub(super) phases: Mutex<BTreeMap<Phase, u64>>,
     pub(super) failed: AtomicU64,
+    pub(super) alarmed: AtomicU64,
 }
 
 impl Parts {
     /// Tells a person; of the same words about the same roll-out at most once in a minute.
     pub(super) fn alarm(&self, rollout: Option<u64>, words: String) {
+        self.alarmed.fetch_add(1, Ordering::Relaxed);
         let left_out = self.lines.pass((self.now)(), (rollout, words.clone()));
         let mut alarms = self.alarms.lock();
         let Some(left_out) = left_out else {

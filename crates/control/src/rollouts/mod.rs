@@ -120,6 +120,7 @@ impl Rollouts {
             changes: watch::Sender::new(0),
             phases: Mutex::default(),
             failed: AtomicU64::new(0),
+            alarmed: AtomicU64::new(0),
         };
         let (parts, inbox) = (Arc::new(parts), Mutex::new(Some(inbox)));
         Arc::new(Self { parts, asks, inbox, standing: watch::Sender::default() })
@@ -213,6 +214,12 @@ impl Rollouts {
     #[must_use]
     pub fn failed(&self) -> u64 {
         self.parts.failed.load(Ordering::Relaxed)
+    }
+
+    /// How often a person should have known something, since this process started.
+    #[must_use]
+    pub fn alarmed(&self) -> u64 {
+        self.parts.alarmed.load(Ordering::Relaxed)
     }
 
     /// All roll-outs by number, from the store: those that run, and the last finished ones.

@@ -186,7 +186,7 @@ impl FakeFleet {
         };
         let over = stage.is_final();
         let (author, reason) = ("ann".to_owned(), "because".to_owned());
-        let view = RolloutView { progress: Arc::new(progress), over, author, reason, created_ms: 7 };
+        let view = RolloutView { progress: Arc::new(progress), over, author, reason, created_ms: 7, back: None };
         self.rollouts.lock().unwrap().insert(id, view);
         self.moved.send_modify(|n| *n += 1);
     }

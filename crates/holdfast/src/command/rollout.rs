@@ -3,7 +3,7 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use super::steps::{ended, follow, line};
+use super::steps::{back, ended, follow, line};
 use super::{Failure, run_to_end};
 use crate::admin::{Admin, encoded, get};
 use crate::cli::{AdminArgs, Output, RolloutCommand, SteerArgs};
@@ -50,6 +50,7 @@ async fn list(running: bool, limit: u64, args: &AdminArgs) -> Result<(), Failure
         let created = output::time(row["created_ms"].as_u64().unwrap_or(0));
         let paused = if row["paused"] == true { " (paused)" } else { "" };
         let phase = format!("{}{paused}", text("phase").replace('_', "-"));
+        let words = if row["words"].is_null() { back(row).trim().to_owned() } else { text("words") };
         let (pin, way) = first_pin(&admin, row).await?;
         rows.push(vec![
             row["rollout"].to_string(),
@@ -59,10 +60,10 @@ async fn list(running: bool, limit: u64, args: &AdminArgs) -> Result<(), Failure
             way,
             text("author"),
             text("reason"),
-            text("words"),
+            if words.is_empty() { "-".to_owned() } else { words },
         ]);
     }
-    let head = ["roll-out", "since", "phase", "pin", "from -> to", "who", "why", "words"];
+    let head = ["roll-out", "begun", "phase", "pin", "from -> to", "who", "why", "words"];
     output::say(&output::table(&head, rows));
     Ok(())
 }

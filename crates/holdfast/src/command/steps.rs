@@ -143,7 +143,17 @@ pub fn line(rollout: &Value) -> String {
     let share =
         pins.into_iter().flatten().filter_map(|pin| pin["share"].as_u64()).filter(|s| (1..100).contains(s)).max();
     let share = share.map(|share| format!(" at {share}%")).unwrap_or_default();
-    format!("roll-out {}: {phase}{share}{paused}{waits}{}", rollout["rollout"], obstacles(rollout))
+    format!("roll-out {}: {phase}{}{share}{paused}{waits}{}", rollout["rollout"], back(rollout), obstacles(rollout))
+}
+
+/// That it goes back, or went back, and in whose words.
+pub fn back(rollout: &Value) -> String {
+    let by = &rollout["back"];
+    match (by["author"].as_str(), by["reason"].as_str()) {
+        (Some(_), Some(reason)) if !reason.is_empty() => format!(" (back: {reason})"),
+        (Some(author), _) => format!(" (back, by {author})"),
+        (None, _) => String::new(),
+    }
 }
 
 /// Why pins are not warm yet, in the words of those who refuse: a load that failed and is tried again, or no room.
