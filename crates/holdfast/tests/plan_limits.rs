@@ -43,6 +43,17 @@ fn what_a_limit_would_have_refused_is_counted_by_tenant() {
 }
 
 #[test]
+fn a_file_that_a_spreadsheet_wrote_is_read_from_its_first_request_on() {
+    let folder = TempDir::new();
+    let file = folder.path().join("traffic.csv");
+    for text in ["\u{feff}0,a,1\r\n1,b,2\r\n", "\u{feff}time,tenant,cost\r\n0,a,1\r\n1,b,2\r\n"] {
+        std::fs::write(&file, text).unwrap();
+        let told = json_of(&format!("plan limits --traffic {} --limit 20:40", file.display()));
+        assert_eq!((&told["requests"], &told["refused"]), (&json!(2), &json!(0)), "{text:?}: {told}");
+    }
+}
+
+#[test]
 fn traffic_and_limits_that_cannot_be_are_refused() {
     let folder = TempDir::new();
     let file = traffic(&folder);
@@ -61,6 +72,7 @@ fn traffic_and_limits_that_cannot_be_are_refused() {
         ("1,a,-1\n", ":1"),
         ("1,a,1\nx,a,1\n", ":2"),
         ("1,,1\n", ":1"),
+        ("x,a,1\n", ":1"),
         ("", ""),
     ] {
         std::fs::write(&file, text).unwrap();

@@ -78,7 +78,9 @@ fn traffic_from_a_file_decides_who_is_heavy() {
     let keys = told["pools"][0]["keys"].as_array().unwrap();
     let ks: Vec<u64> = keys.iter().map(|key| key["proposed_k"].as_u64().unwrap()).collect();
     assert_eq!(ks, [2, 8, 2], "{keys:?}");
-    for (text, line) in [("a,1\nb\n", 2), ("a,1\nb,x\n", 2), ("a,-1\n", 1), ("a,1\na,2\n", 2)] {
+    for (text, line) in
+        [("a,1\nb\n", 2), ("a,1\nb,x\n", 2), ("a,-1\n", 1), ("a,1\na,2\n", 2), ("\u{feff}a,1\na,2\n", 2)]
+    {
         std::fs::write(&file, text).unwrap();
         let (field, value) = refused(&format!("{case} --traffic {}", file.display()));
         assert_eq!((field.as_str(), value), ("--traffic", format!("{}:{line}", file.display())), "{text:?}");

@@ -54,6 +54,8 @@ fn replay(args: &LimitsArgs, of: impl Fn(&str) -> Allowance) -> Result<BTreeMap<
     for (number, line) in (1u64..).zip(BufReader::new(file).lines()) {
         let line = line.map_err(|e| whole(e.to_string()))?;
         let at = |reason: &str| Refusal::new("--traffic", format!("{name}:{number}"), reason);
+        // What some spreadsheets write before the first line.
+        let line = if number == 1 { line.trim_start_matches('\u{feff}') } else { &line };
         let fields: Vec<&str> = line.split(',').map(str::trim).collect();
         let [time, tenant, cost] = fields[..] else {
             if line.trim().is_empty() {
@@ -61,15 +63,18 @@ fn replay(args: &LimitsArgs, of: impl Fn(&str) -> Allowance) -> Result<BTreeMap<
             }
             return Err(at("is not of the form TIME,TENANT,COST"));
         };
-        // A first line without a time is a heading.
-        if number == 1 && time.parse::<f64>().is_err() {
+        // A first line without any number is a heading.
+        if number == 1 && time.parse::<f64>().is_err() && cost.parse::<f64>().is_err() {
             continue;
         }
         let time = time.parse().map_err(|_| at("has no time in seconds"))?;
         let time = amount("", time).map_err(|e| at(&e.reason))?;
         let cost: u64 = cost.parse().map_err(|_| at("has no cost as a whole number"))?;
-        if time < last || tenant.is_empty() {
-            return Err(at("names no tenant, or is before the line above"));
+        if tenant.is_empty() {
+            return Err(at("names no tenant"));
+        }
+        if time < last {
+            return Err(at("is before the line above: times do not fall"));
         }
         last = time;
         let now = Mono(((time - *first.get_or_insert(time)) * 1e9) as u64);

@@ -160,7 +160,9 @@ fn traffic(path: &Path) -> Result<Vec<(String, f64)>, Refusal> {
     let text = std::fs::read_to_string(path).map_err(|e| Refusal::new("--traffic", path.display(), e.to_string()))?;
     let mut out: Vec<(String, f64)> = Vec::new();
     let mut seen = std::collections::BTreeSet::new();
-    for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
+    for (number, line) in
+        (1..).zip(text.trim_start_matches('\u{feff}').lines()).filter(|(_, line)| !line.trim().is_empty())
+    {
         let at = |reason: &str| Refusal::new("--traffic", format!("{}:{number}", path.display()), reason);
         let (tenant, rate) =
             line.rsplit_once(',').ok_or_else(|| at("is not of the form TENANT,REQUESTS_PER_SECOND"))?;
