@@ -36,7 +36,7 @@ pub(super) const SCHEMA: u64 = 1;
 /// Every error of redb, without the file's content.
 pub(super) fn failed(error: impl Into<redb::Error>) -> Error {
     match error.into() {
-        redb::Error::Corrupted(what) => Error::corrupt(format!("the store's file: {what}")),
+        redb::Error::Corrupted(what) => Error::corrupt(format!("the store's file: {what}: restore a backup")),
         // Before the commit itself nothing is written that counts.
         fault @ (redb::Error::Io(_) | redb::Error::PreviousIo) => {
             Error::Unavailable { what: fault.to_string(), applied: Applied::No }
