@@ -83,7 +83,7 @@ fn moving(registry: &Registry, rollouts: &Arc<Rollouts>) {
     const FAILED: Named = ("holdfast_control_rollouts_failed_total", "Roll-outs that ended with a pin that failed.");
     const ALARMS: Named = (
         "holdfast_control_rollout_alarms_total",
-        "What a person should know of roll-outs (/v1/alarms), a broken condition of a canary among it.",
+        "What a person should know of roll-outs and finds in the log, a broken condition of a canary among it.",
     );
     let of = rollouts.clone();
     let show = move |sink: &mut Sink<'_>| {
