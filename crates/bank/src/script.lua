@@ -28,7 +28,8 @@ for i = 1, #all, 2 do
     if string.sub(all[i], 1, 2) == 'g:' then
         local l = {}
         for number in string.gmatch(all[i + 1], '[^ ]+') do l[#l + 1] = tonumber(number) end
-        -- order, out, asked, offered in thousandths, us, spent (of a limit too small to share)
+        -- order, out, asked, offered in thousandths, us, spent (of a limit too small to share; earlier releases wrote none)
+        l[6] = l[6] or 0
         gates[all[i]] = l
     else
         kept[all[i]] = tonumber(all[i + 1])
@@ -158,7 +159,7 @@ if alone >= 0 then
     level = max(level - charged * per, -burst * per)
 end
 
-local had = known and known[2] + (known[6] or 0) or 0
+local had = known and known[2] + known[6] or 0
 local back = min(returned, had)
 local spent = small() and min(max(had - back - held, 0), burst) or 0
 fill()

@@ -51,7 +51,7 @@ async fn the_script_is_the_machine() {
     let store = connected(&redis, 1).await;
     let rules = Rules { most_gateways: 6, ..Rules::default() };
     let limits = Limits::new(rules);
-    let rates = [(40, 40), (100, 250), (1_000, 1_000), (50_000, 80_000), (1_000, 30)];
+    let rates = [(40, 40), (100, 250), (1_000, 1_000), (4, 20), (50_000, 80_000), (1_000, 30), (1, 5)];
     let mut granted = 0;
     for seed in 0..60 {
         let mut chance = Random(seed);
@@ -67,7 +67,7 @@ async fn the_script_is_the_machine() {
             micros += [0, 1, 700, 20_000, 300_000, 6_000_000]
                 [usize::try_from(chance.below(if step == 0 { 1 } else { 6 })).unwrap()];
             if step > 0 && chance.below(25) == 0 {
-                of = limit(rates[usize::try_from(chance.below(5)).unwrap()]);
+                of = limit(rates[usize::try_from(chance.below(7)).unwrap()]);
                 bank.apply(Mono(micros * 1_000), BankEvent::Limit(of));
             }
             let gateway = chance.below(8);
@@ -82,6 +82,26 @@ async fn the_script_is_the_machine() {
         }
     }
     assert!(granted > 10_000, "the histories grant something: {granted}");
+}
+
+/// A gateway of an earlier release has written five numbers of itself.
+#[tokio::test]
+async fn what_an_earlier_release_wrote_is_read() {
+    let redis = RedisServer::start().await;
+    let store = connected(&redis, 5).await;
+    let (limits, mut chance) = (Limits::new(Rules::default()), Random(5));
+    let plain =
+        |chance: &mut Random, order| Ask { want: 1, held: 0, returned: 0, alone: None, ..ask(chance, 7, order) };
+    let at = |micros: u64| Some(1_700_000_000_000_000 + micros);
+    let first = plain(&mut chance, 2);
+    assert!(limits.ask(&store, ("small", 3), Limit::per_second(4, 20), first, at(0)).await.unwrap().is_some());
+    let five = format!("2 1 {} 0 0", at(0).unwrap());
+    let _ = redis.command(&["HSET", "holdfast:test:{3}:limit:small", "g:7", &five]);
+    // An order that is too late has the record written again, if the limit is another one.
+    let late = plain(&mut chance, 1);
+    assert_eq!(limits.ask(&store, ("small", 3), Limit::per_second(5, 20), late, at(1)).await.unwrap(), None);
+    let next = plain(&mut chance, 3);
+    assert!(limits.ask(&store, ("small", 3), Limit::per_second(5, 20), next, at(2)).await.unwrap().is_some());
 }
 
 /// RL-02: what the store forgets is sent again once, and no caller notices.

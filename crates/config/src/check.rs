@@ -191,6 +191,13 @@ fn check_submissions(checker: &mut Checker<'_, '_>, file: &File) {
     if is_one_of_many && file.route_token.as_ref().is_some_and(|token| token.key_file.is_none()) {
         checker.fault(&token, "names no key_file: a token of one gateway must be good at all of them");
     }
+    if !is_one_of_many && file.route_token.is_none() {
+        for (index, _) in file.experiments.iter().enumerate().filter(|(_, form)| form.sticky.is_some()) {
+            let path = Path::Root.field("experiments");
+            let reason = "is not looked at: there is no route_token, with whose secrets it is signed";
+            checker.warn(&path.item(index).field("sticky"), reason);
+        }
+    }
     let Some(section) = &file.ledger else { return };
     crate::redis::check(checker, &ledger.field("store_access"), section.store.as_ref(), &section.store_access);
     if is_one_of_many && section.store.is_none() {

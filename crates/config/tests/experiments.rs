@@ -32,6 +32,14 @@ fn one(fields: &str) -> String {
 }
 
 #[test]
+fn what_is_sticky_needs_secrets_to_be_signed_with() {
+    let warned = |text: String| read(&text).unwrap().warnings.to_string();
+    let told = warned(one("sticky: { keep: 1d }"));
+    assert!(told.contains("experiments[0].sticky") && told.contains("route_token"), "{told}");
+    assert_eq!(warned(format!("route_token: {{}}\n{}", one("sticky: {}"))), warned(one("status: draft")));
+}
+
+#[test]
 fn what_is_meant_where_nothing_is_said() {
     let config = good("experiments: [{ name: ab, model: screen, arms: [{ name: only, version: \"2\" }] }]\n");
     let [found] = &config.experiments[..] else { panic!("{:?}", config.experiments) };

@@ -1,7 +1,6 @@
 //! Exposures: that a request was given an arm is told once for each person.
 
 use holdfast_telemetry::{Clock, Exposure};
-use holdfast_types::TenantId;
 
 use crate::exchange::{RequestId, Resolution};
 use crate::server::Gateway;
@@ -11,7 +10,8 @@ use crate::server::Gateway;
 pub fn expose(gateway: &Gateway, resolution: &Resolution, id: &RequestId) {
     let (Some(cause), Some(given)) = (&resolution.cause, &resolution.given) else { return };
     let (Some(arm), by, subject) = (&cause.arm, given.by, given.subject) else { return };
-    let person = person(&resolution.route.tenant, subject);
+    // Users of two tenants are two people, also where both call them the same.
+    let person = subject ^ resolution.state.tenant_number;
     if let Some(results) = &gateway.results {
         results.person(arm, resolution.under, by, person);
     }
@@ -32,9 +32,4 @@ pub fn expose(gateway: &Gateway, resolution: &Resolution, id: &RequestId) {
         key: by.as_str(),
         subject,
     });
-}
-
-/// Users of two tenants are two people, also where both call them the same.
-fn person(tenant: &TenantId, subject: u64) -> u64 {
-    subject ^ xxhash_rust::xxh3::xxh3_64(tenant.as_str().as_bytes())
 }

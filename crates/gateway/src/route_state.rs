@@ -46,6 +46,8 @@ pub struct RouteState {
     pub version_stamp: HeaderValue,
     /// The tenant, for the replica.
     pub tenant_header: HeaderValue,
+    /// A hash of the tenant.
+    pub tenant_number: u64,
     /// What its requests count into.
     pub metrics: RouteHandles,
     /// What receipts say of it.
@@ -149,6 +151,7 @@ impl RouteState {
             model_stamp: HeaderValue::from_str(route.model.as_str()).ok()?,
             version_stamp: HeaderValue::from_str(route.version.as_str()).ok()?,
             tenant_header: HeaderValue::from_str(route.tenant.as_str()).ok()?,
+            tenant_number: xxhash_rust::xxh3::xxh3_64(route.tenant.as_str().as_bytes()),
             metrics: metrics.route(&route.tenant, &route.model, &route.version),
             facts: Arc::new(facts_told),
             limits: table.limits.route(&route.tenant, &route.model),

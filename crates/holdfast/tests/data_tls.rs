@@ -2,12 +2,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use holdfast_net::tls;
 use holdfast_testkit::stub::StubRequest;
-use holdfast_testkit::{Authority, Proc, Script, Signed, Stub, TempDir, eventually, free_port};
+use holdfast_testkit::{Authority, Proc, Script, Signed, Stub, TempDir, eventually, free_port, serve_in};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -131,12 +130,7 @@ impl World {
 }
 
 fn start(dir: &TempDir, config: &Value) -> Proc {
-    let sections = config.as_object().unwrap().iter().map(|(name, section)| format!("{name}: {section}\n"));
-    let text: String = sections.chain([format!("state: {}\n", dir.join("state").display())]).collect();
-    std::fs::write(dir.join("holdfast.yaml"), text).unwrap();
-    let mut command = Command::new(Path::new(env!("CARGO_BIN_EXE_holdfast")));
-    command.arg("serve").arg("--config").arg(dir.join("holdfast.yaml")).current_dir(dir.path());
-    Proc::start("serve", command)
+    serve_in(Path::new(env!("CARGO_BIN_EXE_holdfast")), dir, config)
 }
 
 #[tokio::test]

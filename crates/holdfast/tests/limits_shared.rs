@@ -183,12 +183,16 @@ impl Phase {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_limit_too_small_to_share_is_had_at_every_gateway() {
     let fleet = Fleet::with("4/s, burst: 4").await;
-    // The bucket of a new store fills by its rate.
-    tokio::time::sleep(Duration::from_secs(2)).await;
     let body = json!({ "inputs": [] });
-    for (turn, gateway) in fleet.gateways.iter().chain(&fleet.gateways[..1]).enumerate() {
-        let answer = gateway.data.post(INFER, &[("x-tenant", "acme")], &body).await;
-        assert_eq!(answer.status, 200, "request {turn}: {:?}", answer.headers);
+    // Nobody asks twice, and the lease of who has spent the one token lasts for five seconds: each has to get the next one before that, not because of it.
+    let before = Duration::from_secs(4);
+    for gateway in &fleet.gateways {
+        eventually("a token that another gateway does not hold", before, async || {
+            let answer = gateway.data.post(INFER, &[("x-tenant", "acme")], &body).await;
+            assert!(matches!(answer.status.as_u16(), 200 | 429), "{:?}", answer.headers);
+            (answer.status == 200).then_some(())
+        })
+        .await;
     }
 }
 

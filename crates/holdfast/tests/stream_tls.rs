@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
 use holdfast_testkit::http::Client;
 use holdfast_testkit::v2_stub::V2;
-use holdfast_testkit::{Authority, Proc, Signed, Stub, TempDir, eventually, free_port};
+use holdfast_testkit::{Authority, Proc, Signed, Stub, TempDir, eventually, free_port, serve_in};
 use http_body_util::Empty;
 use hyper::client::conn::http2;
 use hyper::ext::Protocol;
@@ -155,12 +154,7 @@ impl H2 {
 }
 
 fn serve(dir: &TempDir, config: &Value) -> Proc {
-    let sections = config.as_object().unwrap().iter().map(|(name, section)| format!("{name}: {section}\n"));
-    let text: String = sections.chain([format!("state: {}\n", dir.join("state").display())]).collect();
-    std::fs::write(dir.join("holdfast.yaml"), text).unwrap();
-    let mut command = Command::new(Path::new(env!("CARGO_BIN_EXE_holdfast")));
-    command.arg("serve").arg("--config").arg(dir.join("holdfast.yaml")).current_dir(dir.path());
-    Proc::start("serve", command)
+    serve_in(Path::new(env!("CARGO_BIN_EXE_holdfast")), dir, config)
 }
 
 /// The next message that is no ping.

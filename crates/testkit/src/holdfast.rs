@@ -30,6 +30,20 @@ pub struct Holdfast {
     dir: TempDir,
 }
 
+/// Starts `BINARY serve` in a folder with this configuration, as it is but for `state`, and waits for nothing.
+///
+/// # Panics
+/// When the file cannot be written or the process not be started.
+pub fn serve_in(binary: &Path, dir: &TempDir, config: &Value) -> Proc {
+    let sections = config.as_object().into_iter().flatten().map(|(name, section)| format!("{name}: {section}\n"));
+    let text: String = sections.chain([format!("state: {}\n", dir.join("state").display())]).collect();
+    let file = dir.join("holdfast.yaml");
+    std::fs::write(&file, text).expect("the configuration can be written");
+    let mut command = Command::new(binary);
+    command.arg("serve").arg("--config").arg(file).current_dir(dir.path());
+    Proc::start("serve", command)
+}
+
 impl Holdfast {
     /// Starts `BINARY serve --config FILE` and waits for `/livez` on both ports. Pass `Path::new(env!("CARGO_BIN_EXE_holdfast"))`.
     ///

@@ -37,7 +37,7 @@ pub mod wait;
 pub use certificates::{Authority, Signed};
 pub use cut::Cut;
 pub use deaf::Deaf;
-pub use holdfast::Holdfast;
+pub use holdfast::{Holdfast, serve_in};
 pub use jwks::{Jwks, Signer};
 pub use metrics::Metrics;
 pub use mlserver::MlServer;

@@ -229,7 +229,8 @@ impl Session {
         exchange.subject.clone_from(&credentials.subject);
         let who = identify::as_known(&credentials.fields, settings, credentials.subject.as_ref()).ok();
         let tenant = who.as_ref().map(|who| who.tenant());
-        if let (Ok(resolution), Some(_)) = (&asked.resolved, &who)
+        if let Ok(resolution) = &asked.resolved
+            && who.is_some()
             && resolution.cause.is_some()
         {
             exposed::expose(gateway, resolution, &exchange.id);

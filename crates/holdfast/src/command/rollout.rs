@@ -50,18 +50,10 @@ async fn list(running: bool, limit: u64, args: &AdminArgs) -> Result<(), Failure
         let created = output::time(row["created_ms"].as_u64().unwrap_or(0));
         let paused = if row["paused"] == true { " (paused)" } else { "" };
         let phase = format!("{}{paused}", text("phase").replace('_', "-"));
-        let words = if row["words"].is_null() { back(row).trim().to_owned() } else { text("words") };
+        let back = back(row);
+        let words = if row["words"].is_null() && !back.is_empty() { back.trim().to_owned() } else { text("words") };
         let (pin, way) = first_pin(&admin, row).await?;
-        rows.push(vec![
-            row["rollout"].to_string(),
-            created,
-            phase,
-            pin,
-            way,
-            text("author"),
-            text("reason"),
-            if words.is_empty() { "-".to_owned() } else { words },
-        ]);
+        rows.push(vec![row["rollout"].to_string(), created, phase, pin, way, text("author"), text("reason"), words]);
     }
     let head = ["roll-out", "begun", "phase", "pin", "from -> to", "who", "why", "words"];
     output::say(&output::table(&head, rows));

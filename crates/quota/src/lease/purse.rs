@@ -5,8 +5,8 @@ use holdfast_types::Mono;
 use super::holder::{Effect, Holder, Verdict};
 use crate::bucket::{Purse, Wait};
 
-/// A holder and the place for what it wants done. A request that waits for an open order, or is another gateway's to decide, is refused here, and the verdict
-/// says so; who can wait asks the holder itself first.
+/// A holder and the place for what it wants done. A request that waits for an open order is refused here, and the verdict says so; who can wait asks the holder
+/// itself first.
 pub struct Leased<'a> {
     /// The lease.
     pub holder: &'a mut Holder,
@@ -23,7 +23,6 @@ impl Purse for Leased<'_> {
         match verdict {
             Verdict::Pass => Ok(()),
             Verdict::Ordered(wait) | Verdict::Refused(wait) => Err(wait),
-            // The caller looks at the verdict; without it there is nothing to wait for here.
         }
     }
 

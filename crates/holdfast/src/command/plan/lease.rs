@@ -131,7 +131,7 @@ fn warnings(input: &Input<'_>) -> Vec<String> {
     if !input.sharing.is_shareable(args.limit, args.gateways) {
         let gateways = args.gateways;
         all.push(format!(
-            "a limit of {}/s is too small for {} to share: one of them owns it",
+            "a limit of {}/s is too small for {} to share: its tokens go from one to the next, with two store calls for each",
             args.limit,
             things(gateways.into(), "gateway")
         ));

@@ -117,6 +117,9 @@ fn value(text: &str) -> Result<Json, Fault> {
                 Some(Open::Map(map, _)) => Some(Json::Object(map)),
                 None => None,
             },
+            Event::DocumentStart(..) if root.is_some() => {
+                return Err(wrong("", format!("line {line} begins a second document; a scenario is one")));
+            }
             Event::Alias(_) | Event::UnresolvedAlias(_) => {
                 return Err(wrong("", format!("line {line} has an alias; write the value out")));
             }
@@ -173,22 +176,30 @@ mod tests {
     #[test]
     fn what_is_wrong_is_told_with_its_field() {
         for (from, to, field) in [
-            ("world: lease", "world: leese", "world"),
-            ("gateways: 4", "gateway: 4", "set.gateway"),
-            ("gateways: 4", "gateways: 0", "set.gateways"),
-            ("gateways: 4", "gateways: many", "set.gateways"),
-            ("RATE-1", "PIN-1", "expect.promises"),
-            ("over: [0, 100]", "under: [0, 100]", "expect.figures.under"),
-            ("over: [0, 100]", "over: [100, 0]", "expect.figures.over"),
-            ("over: [0, 100]", "over: 7", "expect.figures.over"),
-            ("about: b", "abuot: b", "about"),
-            ("about: b", "about: b\nseeds: 3", "seeds"),
-            ("about: b", "about: b\nabout: c", "about"),
-            ("about: b", "about: [b", ""),
+            ("world: lease", "world: leese", &["world"][..]),
+            ("gateways: 4", "gateway: 4", &["set.gateway"]),
+            ("gateways: 4", "gateways: 0", &["set.gateways"]),
+            ("gateways: 4", "gateways: many", &["set.gateways"]),
+            ("RATE-1", "PIN-1", &["expect.promises"]),
+            ("over: [0, 100]", "under: [0, 100]", &["expect.figures.under"]),
+            ("over: [0, 100]", "over: [100, 0]", &["expect.figures.over"]),
+            ("over: [0, 100]", "over: 7", &["expect.figures.over"]),
+            ("about: b", "abuot: b", &["about", "abuot"]),
+            ("about: b", "about: b\nseeds: 3", &["seeds"]),
+            ("about: b", "about: b\nabout: c", &["about"]),
+            ("about: b", "about: [b", &[""]),
         ] {
             let faults = scenario(&GOOD.replace(from, to)).unwrap_err();
-            assert!(faults.iter().any(|fault| fault.field == field), "{to}: {faults:?}");
+            let fields: Vec<&str> = faults.iter().map(|fault| fault.field.as_str()).collect();
+            assert_eq!(fields, field, "{to}: {faults:?}");
         }
+    }
+
+    #[test]
+    fn a_second_document_is_refused_and_not_run_in_the_place_of_the_first() {
+        let faults = scenario(&format!("{GOOD}---\n{GOOD}")).unwrap_err();
+        assert_eq!(faults, [wrong("", "line 6 begins a second document; a scenario is one")]);
+        assert!(scenario(&format!("---\n{GOOD}...\n")).is_ok());
     }
 
     #[test]
