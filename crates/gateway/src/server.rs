@@ -220,6 +220,8 @@ pub async fn serve(
         // Not ready at once, but still accepting for a moment: whoever balances over gateways needs time to see it.
         drain_handle.start();
         let _ = tokio::time::timeout(DRAIN_ACCEPT.min(drain_time / 4), &mut accepting).await;
+        data.take_no_more();
+        let _ = tokio::time::timeout(DRAIN_BEGUN.min(drain_time / 4), &mut accepting).await;
     }
     // From here on a client is refused at once, instead of waiting in the backlog for an answer that never comes.
     for (stream, peer) in data.close() {
@@ -233,7 +235,10 @@ pub async fn serve(
 }
 
 /// How long new connections are accepted after a drain has begun.
-const DRAIN_ACCEPT: Duration = Duration::from_millis(500);
+const DRAIN_ACCEPT: Duration = Duration::from_millis(400);
+
+/// How long, after that, those whose handshake has begun have for the rest of it: a way there and back, with room.
+const DRAIN_BEGUN: Duration = Duration::from_millis(100);
 
 async fn drain_workers(workers: &[WorkerHandle], most: Duration) -> Stopped {
     let until = Clock::now().after(most);

@@ -57,6 +57,18 @@ impl Listener {
 }
 
 impl Listener {
+    /// Takes no more beginnings of connections; those that have begun are still accepted, if there is time for their handshake to end.
+    ///
+    /// Closing a socket resets what the system connects between the last accept and the close, and the client cannot know whether its request
+    /// was heard. A beginning that is dropped instead is sent again a second later, and is refused then. Only Linux can do it; elsewhere, and
+    /// where the system says no, nothing changes.
+    pub fn take_no_more(&self) {
+        #[cfg(target_os = "linux")]
+        if let Err(error) = socket2::SockRef::from(&self.socket).attach_filter(&without_beginnings()) {
+            tracing::debug!(%error, "new connections cannot be held off before the socket closes");
+        }
+    }
+
     /// Stops listening. Returns the connections that the system had taken and nobody had accepted; later ones are refused.
     #[must_use]
     pub fn close(self) -> Vec<(TcpStream, SocketAddr)> {
@@ -73,7 +85,29 @@ impl Listener {
     }
 }
 
+/// A program of the classic packet filter, which is given a segment from its TCP header on: drops those with SYN and without ACK (RFC 9293, 3.1:
+/// byte 13 has the control bits), passes the others whole.
+#[cfg(target_os = "linux")]
+fn without_beginnings() -> [socket2::SockFilter; 5] {
+    const LOAD_BYTE: u16 = 0x30;
+    const AND: u16 = 0x54;
+    const JUMP_IF_EQUAL: u16 = 0x15;
+    const RETURN: u16 = 0x06;
+    const SYN: u32 = 0x02;
+    const SYN_OR_ACK: u32 = 0x12;
+    [
+        socket2::SockFilter::new(LOAD_BYTE, 0, 0, 13),
+        socket2::SockFilter::new(AND, 0, 0, SYN_OR_ACK),
+        socket2::SockFilter::new(JUMP_IF_EQUAL, 0, 1, SYN),
+        socket2::SockFilter::new(RETURN, 0, 0, 0),
+        socket2::SockFilter::new(RETURN, 0, 0, u32::MAX),
+    ]
+}
+
 fn is_about_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
+
+#[cfg(test)]
+mod tests;
