@@ -316,6 +316,28 @@ async fn retries_cannot_multiply_an_outage() {
 }
 
 #[tokio::test]
+async fn an_idempotent_request_is_sent_again_as_often_as_the_pool_says_and_no_more() {
+    for (attempts, executions) in [(None, 3), (Some(0), 1), (Some(4), 5), (Some(10), 6)] {
+        let fleet = Fleet::start((6, &[]), 1, acme(6), |config| {
+            config["models"][0]["idempotent"] = json!(true);
+            config["pools"][0]["health"]["fall"] = json!(1000);
+            if let Some(attempts) = attempts {
+                config["pools"][0]["retries"] = json!({"attempts": attempts});
+            }
+        })
+        .await;
+        fleet.wait_held("1", 6).await;
+        for server in &fleet.servers {
+            server.faults(&json!({"error_rate": 1})).await;
+        }
+        let before = fleet.executions().await;
+        let _ = fleet.infer("acme").await.expect(502);
+        // No replica is asked twice, so six is the most.
+        assert_eq!(fleet.executions().await - before, executions, "attempts: {attempts:?}");
+    }
+}
+
+#[tokio::test]
 async fn death_of_a_replica_under_load_is_felt_by_what_it_was_executing_and_nobody_else() {
     let mut fleet = pair(|_| {}).await;
     let judgements = judgements(1).await;

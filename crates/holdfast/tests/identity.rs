@@ -11,5 +11,7 @@ mod issuer;
 mod keys;
 #[path = "identity/plans.rs"]
 mod plans;
+#[path = "identity/secrets.rs"]
+mod secrets;
 #[path = "identity/tokens.rs"]
 mod tokens;

@@ -15,12 +15,16 @@ use std::time::Duration;
 use holdfast_testkit::v2_stub::{V2, infer_answer};
 use holdfast_testkit::{Holdfast, Script, Stub, TempDir, eventually};
 use serde_json::{Value, json};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::sync::Mutex;
 
 const NAME: &str = "replica.holdfast.test";
 const INFER: &str = "/v2/models/screen/infer";
 /// Names are looked up again after 30 s.
 const PATIENCE: Duration = Duration::from_secs(150);
+
+/// A program that is just being written cannot be started, and another test's new process may hold it open.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
 
 /// The files that the process sees in place of the machine's.
 struct Names {
@@ -28,15 +32,15 @@ struct Names {
 }
 
 impl Names {
-    /// None: this machine lets nobody have a mount namespace.
-    fn new() -> Option<Self> {
+    /// None: this machine lets nobody have a mount namespace. What the hosts do not answer is asked of `server`.
+    fn new(server: Ipv4Addr) -> Option<Self> {
         let made = Command::new("unshare").args(["-rm", "true"]).status();
         if !made.is_ok_and(|status| status.success()) {
             return None;
         }
         let this = Self { dir: TempDir::new() };
-        // Nobody answers there: a look-up that the hosts do not answer fails.
-        std::fs::write(this.dir.join("resolv.conf"), "nameserver 127.0.0.7\noptions timeout:1 attempts:1\n").unwrap();
+        let servers = format!("nameserver {server}\noptions timeout:1 attempts:1\n");
+        std::fs::write(this.dir.join("resolv.conf"), servers).unwrap();
         std::fs::write(this.dir.join("nsswitch.conf"), "hosts: files dns\n").unwrap();
         this.set("");
         Some(this)
@@ -111,27 +115,80 @@ async fn failing(gateway: &Holdfast) -> f64 {
     gateway.metrics().await.sum("holdfast_replica_name_failing_time_seconds", &[("replica", "r1")])
 }
 
+/// One whose answers end their connections: every request has to open one.
+async fn closing(model: &'static str) -> Stub {
+    let v2 = V2::loaded(&[(model, "1")]);
+    Stub::start(move |request| {
+        if !request.path.ends_with("/infer") {
+            return v2.answer(request);
+        }
+        let fields = [("content-type", "application/json"), ("connection", "close")];
+        let body = infer_answer(request, model, "1").to_string();
+        Script::with_headers(200, &fields, body.as_bytes())
+    })
+    .await
+}
+
+/// What a name service says when it does not say where something is (RFC 1035, 4.1.1, and 4.2.1 for silence). None: nothing.
+const FAILURES: [(&str, Option<u8>); 4] =
+    [("SERVFAIL", Some(2)), ("NXDOMAIN", Some(3)), ("REFUSED", Some(5)), ("silence", None)];
+
+/// A name service at this address that answers each question with this code and nothing else. None: this port is not for this user.
+async fn name_service(at: Ipv4Addr, code: Option<u8>) -> Option<Arc<AtomicU64>> {
+    let socket = UdpSocket::bind((at, 53)).await.ok()?;
+    let asked = Arc::new(AtomicU64::new(0));
+    let counted = asked.clone();
+    tokio::spawn(async move {
+        let mut message = [0; 512];
+        while let Ok((length, from)) = socket.recv_from(&mut message).await {
+            counted.fetch_add(1, SeqCst);
+            let Some(code) = code.filter(|_| length > 3) else { continue };
+            // The question again, as an answer, with recursion available and the code.
+            message[2] |= 0x80;
+            message[3] = 0x80 | code;
+            let _ = socket.send_to(&message[..length], from).await;
+        }
+    });
+    Some(asked)
+}
+
+#[tokio::test]
+async fn every_way_in_which_a_look_up_fails_keeps_the_last_addresses() {
+    let _alone = ONE_AT_A_TIME.lock().await;
+    let tried = FAILURES.iter().enumerate().map(|(n, (kind, code))| async move {
+        let at = Ipv4Addr::new(127, 0, 0, 11 + u8::try_from(n).unwrap());
+        let (Some(names), Some(asked)) = (Names::new(at), name_service(at, *code).await) else {
+            eprintln!("no mount namespace, or no name service, can be made here: {kind} is not tried");
+            return;
+        };
+        let stub = closing("screen").await;
+        names.set(&format!("127.0.0.1 {NAME}"));
+        let gateway = start(&names, stub.addr().port()).await;
+        assert_eq!((infer(&gateway).await, failing(&gateway).await), (200, 0.0), "{kind}");
+        names.set("");
+        eventually(&format!("a look-up that fails by {kind}"), PATIENCE, async || {
+            assert_eq!(infer(&gateway).await, 200, "{kind}");
+            (asked.load(SeqCst) > 0 && failing(&gateway).await > 0.0).then_some(())
+        })
+        .await;
+        for _ in 0..20 {
+            assert_eq!(infer(&gateway).await, 200, "{kind}");
+        }
+        let told: Value = gateway.admin_get("/v1/replicas").await;
+        assert_eq!(told["replicas"].as_array().map(Vec::len), Some(1), "{kind}: {told}");
+    });
+    futures_util::future::join_all(tried).await;
+}
+
 #[tokio::test]
 async fn a_name_that_is_not_found_keeps_its_last_addresses_and_follows_the_next() {
-    let Some(names) = Names::new() else {
+    let _alone = ONE_AT_A_TIME.lock().await;
+    // Nobody answers there.
+    let Some(names) = Names::new(Ipv4Addr::new(127, 0, 0, 7)) else {
         eprintln!("no mount namespace can be made here: names that change are not tried");
         return;
     };
-    let stub = |model: &'static str| {
-        Stub::start({
-            let v2 = V2::loaded(&[(model, "1")]);
-            move |request| {
-                if !request.path.ends_with("/infer") {
-                    return v2.answer(request);
-                }
-                // Every request has to open a connection.
-                let fields = [("content-type", "application/json"), ("connection", "close")];
-                let body = infer_answer(request, model, "1").to_string();
-                Script::with_headers(200, &fields, body.as_bytes())
-            }
-        })
-    };
-    let (first, second) = (stub("screen").await, stub("screen").await);
+    let (first, second) = (closing("screen").await, closing("screen").await);
     let port = first.addr().port();
     let moved = other_address(SocketAddr::from((Ipv4Addr::new(127, 0, 0, 2), port)), second.addr()).await;
     names.set(&format!("127.0.0.1 {NAME}"));

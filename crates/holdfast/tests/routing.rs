@@ -62,6 +62,52 @@ async fn a_client_may_name_its_pin_and_what_it_is_allowed_and_nothing_else() {
     assert_eq!(fleet.executions().await, before);
 }
 
+/// What is asked about a version follows the rules of what is asked of it.
+#[tokio::test]
+async fn metadata_and_readiness_of_a_named_version_are_for_whom_its_answers_are_for() {
+    let fleet = Fleet::start((2, &[]), 3, tenants(), |_| {}).await;
+    fleet.wait_held("3", 2).await;
+    let get = async |tenant: &str, rest: &str| {
+        fleet.gateway.data.get(&format!("/v2/models/screen{rest}"), &[("x-tenant", tenant)]).await
+    };
+    for (tenant, rest, version, reason) in [
+        ("acme", "", "1", "pin"),
+        ("initech", "", "3", "pin"),
+        ("acme", "/versions/1", "1", "explicit"),
+        ("acme", "/versions/3", "3", "explicit"),
+        ("globex", "/versions/2", "2", "explicit"),
+    ] {
+        let metadata = get(tenant, rest).await.expect(200);
+        let body = metadata.json();
+        assert_eq!((&body["name"], &body["versions"]), (&json!("screen"), &json!([version])), "{tenant} {rest}");
+        let ready = get(tenant, &format!("{rest}/ready")).await.expect(200);
+        for answer in [&metadata, &ready] {
+            let stamps = ["version", "reason"].map(|stamp| answer.header(&format!("x-holdfast-{stamp}")));
+            assert_eq!(stamps, [version, reason], "{tenant} {rest}");
+        }
+        assert!(!metadata.text().contains("screen-"), "the server's own name: {}", metadata.text());
+    }
+    for (tenant, rest, status, kind) in [
+        ("acme", "/versions/2", 403, "version_not_allowed"),
+        ("acme", "/versions/9", 403, "version_not_allowed"),
+        ("globex", "/versions/3", 403, "version_not_allowed"),
+        ("unpinned", "/versions/1", 403, "version_not_allowed"),
+        ("unpinned", "", 404, "not_pinned"),
+        ("nobody", "/versions/1", 403, "forbidden"),
+        ("acme", "/versions/latest", 400, "bad_request"),
+        ("acme", "/versions/", 400, "bad_request"),
+    ] {
+        for rest in [rest.to_owned(), format!("{rest}/ready")] {
+            let answer = get(tenant, &rest).await.expect(status);
+            assert_eq!(
+                (answer.header("x-holdfast-error"), answer.header("x-holdfast-version")),
+                (kind, ""),
+                "{tenant} {rest}"
+            );
+        }
+    }
+}
+
 #[tokio::test]
 async fn what_cannot_be_resolved_is_refused_by_kind_and_never_judged_by_something_else() {
     let fleet = Fleet::start((1, &[]), 3, tenants(), |_| {}).await;

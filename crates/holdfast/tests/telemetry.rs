@@ -29,11 +29,6 @@ use operation_support::{
 
 const INFER: &str = "/v2/models/screen/infer";
 
-/// Every series of a scrape but the process's own, by name and labels.
-fn series(metrics: &holdfast_testkit::Metrics) -> BTreeSet<String> {
-    metrics.0.iter().map(|s| format!("{}{:?}", s.name, s.labels)).collect()
-}
-
 /// Four kinds of requests with a name of their own each: model, path, method, tenant.
 fn stranger(number: usize) -> Vec<u8> {
     let request = match number % 4 {
@@ -55,7 +50,7 @@ async fn a_hundred_thousand_names_of_strangers_add_no_series() {
     served(&holdfast, "acme", INFER).await;
     let addr = holdfast.data.addr();
     pipeline(addr, (0..8).map(stranger)).await;
-    let before = series(&holdfast.metrics().await);
+    let before = holdfast.metrics().await.names();
     let mut running = JoinSet::new();
     for part in 0..4 {
         running.spawn(pipeline(addr, (0..25_000).map(move |n| stranger(100 + part * 25_000 + n))));
@@ -70,7 +65,7 @@ async fn a_hundred_thousand_names_of_strangers_add_no_series() {
     let text = holdfast.admin.get("/metrics", &[]).await.expect(200).text();
     assert_eq!(promtool_check(&text), Ok(()));
     let metrics = holdfast.metrics().await;
-    let added: Vec<String> = series(&metrics).difference(&before).cloned().collect();
+    let added: Vec<String> = metrics.names().difference(&before).cloned().collect();
     assert!(added.is_empty(), "{added:?}");
     assert!(metrics.sum("holdfast_requests_total", &[]) >= 100_000.0, "all of them are counted all the same");
 }
@@ -247,6 +242,8 @@ impl Talkative {
             ("screen-3", "3"),
             ("screen-4", "4"),
             ("screen-5", "5"),
+            ("rank-1", "1"),
+            ("rank-2", "2"),
         ]);
         let stub = Stub::start(move |request| {
             let body = String::from_utf8_lossy(&request.body).into_owned();
@@ -261,19 +258,29 @@ impl Talkative {
         })
         .await;
         let config = format!(
-            "log: {{ level: trace, file: \"{}\" }}\nlimits: {{ body: 64KiB }}\nauth: {{ trusted_header: x-tenant }}\n\
+            "log: {{ level: trace, file: \"{}\" }}\nlimits: {{ body: 64KiB }}\n\
+             auth: {{ trusted_header: x-tenant, trusted_user_header: x-user }}\nreceipts: {{ disk: {{}} }}\n\
+             experiments: [{{ name: ab, model: rank, status: running, arms: [{{ name: a, version: \"1\" }}, {{ name: b, version: \"2\" }}] }}]\n\
              pools:\n  - name: p\n    protocol: open-inference\n    residency: repository\n    upstream: {{ version: \"\" }}\n    \
              replicas: [{{ name: r1, url: \"{}\", memory: 24GiB }}]\nmodels:\n  \
              - {{ name: screen, pool: p, versions: {} }}\n  - {{ name: rank, pool: p, versions: {} }}\ntenants:\n  \
-             - {{ name: acme, subset: 1, pins: {{ screen: \"1\" }}, allow: {{ screen: [\"2\", \"3\", \"4\", \"5\"] }} }}\n",
+             - {{ name: acme, subset: 1, pins: {{ screen: \"1\" }}, allow: {{ screen: [\"2\", \"3\", \"4\", \"5\"] }} }}\n  \
+             - {{ name: lab, subset: 1, pins: {{ rank: \"1\" }} }}\n",
             logs.join("access.log").display(),
             stub.url(),
             versions(&["1", "2", "3", "4", "5"]),
-            versions(&["1"]),
+            versions(&["1", "2"]),
         );
         let holdfast = Holdfast::start(&script, &config).await;
         served(&holdfast, "acme", INFER).await;
         Self { holdfast, logs, _stub: stub }
+    }
+
+    /// All that is in the files of a folder of the state.
+    fn kept(&self, folder: &str) -> String {
+        let files = std::fs::read_dir(self.holdfast.state_path().join(folder)).into_iter().flatten().flatten();
+        let bytes: Vec<u8> = files.flat_map(|file| std::fs::read(file.path()).unwrap_or_default()).collect();
+        String::from_utf8_lossy(&bytes).into_owned()
     }
 
     /// One request with the canary wherever a client may put it.
@@ -314,6 +321,23 @@ async fn over_h2(holdfast: &Holdfast) -> u16 {
 
 /// Status, kind of failure, tenant, path, further fields, body.
 type Case<'a> = (u16, &'a str, &'a str, &'a str, &'a [(&'a str, &'a str)], &'a str);
+
+/// Receipts without the names of tenant, model and version that were asked for: a refusal could not be understood without them.
+fn beside_names(text: &str) -> Value {
+    fn strip(value: &mut Value) {
+        match value {
+            Value::Object(members) => {
+                members.remove("asked");
+                members.values_mut().for_each(strip);
+            }
+            Value::Array(items) => items.iter_mut().for_each(strip),
+            _ => {}
+        }
+    }
+    let mut value = serde_json::from_str(text).unwrap();
+    strip(&mut value);
+    value
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_secret_of_a_client_comes_out_nowhere_whatever_goes_wrong() {
@@ -370,6 +394,21 @@ async fn a_secret_of_a_client_comes_out_nowhere_whatever_goes_wrong() {
         assert!((400..500).contains(&answer.status), "{malformed:.60}: {}", answer.status);
     }
     assert_eq!(over_h2(&world.holdfast).await, 200);
+    // One whose experiment is told to files, by somebody whose name is a secret, too.
+    let user = format!("{CANARY}-user");
+    let key = format!("{CANARY}-key");
+    eventually("an exposure", Duration::from_secs(15), async || {
+        let more = [("x-user", user.as_str()), ("idempotency-key", key.as_str())];
+        let _ = world.send("lab", "/v2/models/rank/infer", &more, &body).await;
+        (!world.kept("exposures").is_empty()).then_some(())
+    })
+    .await;
+    let asked = world.holdfast.infer("acme", INFER, &ask("coffee")).await.expect(200);
+    let last = asked.header("x-holdfast-request-id").to_owned();
+    eventually("audit and receipts on disk", Duration::from_secs(15), async || {
+        (world.kept("audit").contains(&last) && world.kept("receipts").contains(&last)).then_some(())
+    })
+    .await;
 
     let requests = world.holdfast.metrics().await.sum("holdfast_requests_total", &[]);
     eventually("all records to be written", Duration::from_secs(5), async || {
@@ -377,7 +416,17 @@ async fn a_secret_of_a_client_comes_out_nowhere_whatever_goes_wrong() {
     })
     .await;
     let mut places = Vec::new();
-    for path in ["/metrics", "/v1/table", "/v1/replicas", "/v1/alarms", "/v1/usage", "/readyz?verbose"] {
+    let explained = "/v1/explain?tenant=acme&model=screen";
+    let receipts = world.holdfast.admin_get("/v1/receipts?limit=1000").await;
+    places.push(("receipts".to_owned(), beside_names(&receipts.to_string()).to_string()));
+    let shown = ["/metrics", "/v1/table", "/v1/replicas", "/v1/alarms", "/v1/usage", "/readyz?verbose", explained];
+    for folder in ["audit", "exposures"] {
+        places.push((format!("files of {folder}"), world.kept(folder)));
+    }
+    let lines = world.kept("receipts");
+    assert!(lines.lines().count() > 10, "{lines}");
+    lines.lines().for_each(|line| places.push(("a receipt on disk".to_owned(), beside_names(line).to_string())));
+    for path in shown {
         places.push((path.to_owned(), world.holdfast.admin.get(path, &[]).await.text()));
     }
     for file in

@@ -13,6 +13,8 @@ async fn fleet(waiting: u64) -> Fleet {
         config["limits"] = json!({"waiting": waiting});
         // The bound is one for all of them.
         config["workers"] = json!(2);
+        // As many places at the replica as may wait: were they held by who waits, nobody else would be served.
+        config["pools"][0]["replicas"][0]["concurrency"] = json!(2);
     })
     .await;
     fleet.wait_held("1", 1).await;
@@ -41,6 +43,7 @@ async fn one_more_than_may_wait_is_shed_at_once_and_takes_no_place_from_those_wh
         assert!(is_shed(&answer, "no_holder") && answer.text().contains("(too_many_waiters)"), "{answer:?}");
         assert_not_kept_waiting(&fleet.gateway, &answer).await;
     }
+    assert_eq!(fleet.replica("r1").await["in_flight"], 0, "who waits has no place at the replica");
     // Who need not wait is served.
     let _ = ask(&fleet, "1").await.expect(200);
     assert_eq!(waiting(&fleet).await, 2.0);

@@ -328,3 +328,17 @@ where
         pool.bound.one_is_idle();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A head and its body are two writes at times: the second must not wait for the acknowledgement of the first.
+    #[tokio::test]
+    async fn nothing_is_held_back_from_a_replica() {
+        let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = server.local_addr().unwrap().port();
+        let stream = Connector::new(Target::new("127.0.0.1", port)).connect(Duration::from_secs(10)).await.unwrap();
+        assert!(stream.nodelay().unwrap());
+    }
+}

@@ -1,6 +1,6 @@
 //! A scrape of `/metrics`, parsed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::process::{Command, Stdio};
 
@@ -51,6 +51,12 @@ impl Metrics {
         let mut found = self.matching(name, labels);
         let value = found.next()?.value;
         found.next().is_none().then_some(value)
+    }
+
+    /// Every series, by name and labels.
+    #[must_use]
+    pub fn names(&self) -> BTreeSet<String> {
+        self.0.iter().map(|sample| format!("{}{:?}", sample.name, sample.labels)).collect()
     }
 
     /// Number of different label sets of a name: its cardinality.
@@ -136,6 +142,7 @@ mod tests {
         assert_eq!(metrics.value("plain", &[]), Some(1500.0));
         assert_eq!(metrics.value("h_bucket", &[("le", "+Inf")]), Some(f64::INFINITY));
         assert_eq!(metrics.series("a_total"), 2);
+        assert_eq!(metrics.names().len(), 4);
     }
 
     #[test]

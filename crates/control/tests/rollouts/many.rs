@@ -8,8 +8,8 @@ use holdfast_testkit::TempDir;
 use crate::gateway::Gateways;
 use crate::support::*;
 
-/// A thousand pins must not take longer, on a busy machine and without optimisation.
-const SECONDS: Duration = Duration::from_secs(45);
+/// Ten times and more of what it takes on a busy machine without optimisation; work for each pair of pins would take longer.
+const LIMIT: Duration = Duration::from_secs(180);
 
 async fn thousand(atomic: bool) -> (Plane, TempDir, Duration) {
     let dir = TempDir::new();
@@ -23,7 +23,7 @@ async fn thousand(atomic: bool) -> (Plane, TempDir, Duration) {
     let options = options.map(|o| RolloutOptions { retain_ms: Some(0), ..o });
     // Options are bounded by what one commit takes of records.
     plane.pin(&names(250, 4)[..if atomic { 999 } else { 1_000 }], "2", options).await;
-    plane.settled("a thousand pins").await;
+    plane.settled_within("a thousand pins", LIMIT).await;
     (plane, dir, begun.elapsed())
 }
 
@@ -33,7 +33,6 @@ async fn a_thousand_pins_at_once() {
     assert_eq!(plane.steps().await.len(), 1, "all of them in one step");
     plane.nothing_broken();
     println!("999 pins, atomic: {took:?}");
-    assert!(took < SECONDS, "{took:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -42,5 +41,4 @@ async fn a_thousand_pins_as_each_is_ready() {
     assert!(!plane.steps().await.is_empty());
     plane.nothing_broken();
     println!("1000 pins: {took:?}");
-    assert!(took < SECONDS, "{took:?}");
 }

@@ -225,7 +225,12 @@ impl Plane {
 
     /// Waits until nothing is pending and nothing runs.
     pub async fn settled(&self, what: &str) -> Vec<Head> {
-        eventually(what, PATIENCE, async || {
+        self.settled_within(what, PATIENCE).await
+    }
+
+    /// The same, in another time.
+    pub async fn settled_within(&self, what: &str, most: Duration) -> Vec<Head> {
+        eventually(what, most, async || {
             let heads = self.rollouts.list().await.ok()?;
             let done = self.desk.truth().pending.is_empty() && heads.iter().all(Head::is_over);
             done.then_some(heads)

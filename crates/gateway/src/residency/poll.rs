@@ -31,6 +31,11 @@ const SOON: Duration = Duration::from_millis(500);
 /// The longest wait after a poll that failed.
 const AGAIN: Duration = Duration::from_secs(2);
 
+/// A tenth of jitter either way, so that replicas are not asked all at once: 0.9 to 1.1 of `interval`, as `share` goes from 0 to 1.
+fn jittered(interval: Duration, share: f64) -> Duration {
+    interval.mul_f64(0.9) + interval.mul_f64(0.2 * share)
+}
+
 impl Driver {
     /// Starts the polling of replicas that are new.
     pub fn poll_replicas(self: &Arc<Self>, replicas: &[Arc<Replica>]) {
@@ -47,15 +52,14 @@ impl Driver {
             let Some(pool) = self.fleet.pool(&replica.pool) else { return };
             let answered = self.poll_once(&pool, replica).await;
             self.tell_strays(replica, &mut strays);
-            // A tenth of jitter either way, so that replicas are not asked all at once. One that does not answer is asked again soon, however
-            // seldom replicas are asked: what it holds is in doubt until it does.
+            // One that does not answer is asked again soon, however seldom replicas are asked: what it holds is in doubt until it does.
             let interval = pool.config.health.interval;
             let interval = match answered {
                 true if self.state.lock().machine.awaits_index(replica.ix) => interval.min(SOON),
                 true => interval,
                 false => interval.min(AGAIN),
             };
-            let wait = interval.mul_f64(0.9) + interval.mul_f64(0.2 * random.share());
+            let wait = jittered(interval, random.share());
             tokio::select! {
                 biased;
                 () = replica.probe.lost() => self.doubt(&pool, replica),
@@ -220,4 +224,16 @@ async fn ask_versions(pool: &Pool, replica: &Replica, timeout: Duration) -> Resu
         }
     }
     Ok(Seen { held, ..Seen::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn polls_are_spread_by_a_tenth_either_way() {
+        let of = |millis, share| jittered(Duration::from_millis(millis), share).as_millis();
+        assert_eq!([0.0, 0.25, 0.5, 1.0].map(|share| of(1_000, share)), [900, 950, 1_000, 1_100]);
+        assert_eq!(of(60_000, 0.0), 54_000);
+    }
 }

@@ -15,7 +15,7 @@ use holdfast_telemetry::Clock;
 use holdfast_types::{Failure, FailureKind, Mono};
 
 use super::payload::Payload;
-use super::send::{Attempt, Head, NOT_LOADED, Received, send};
+use super::send::{Attempt, CLOSED, Head, NOT_LOADED, Received, Sending, send};
 use crate::exchange::Exchange;
 use crate::fleet::{Cell, InFlight, NotIn};
 use crate::pause::Pause;
@@ -41,6 +41,12 @@ struct Tried {
     last: Option<Failure>,
     retries: u32,
     waits: u32,
+    /// A connection that was kept had been closed.
+    met_close: bool,
+}
+
+impl Tried {
+    const NOTHING: Self = Self { members: 0, last: None, retries: 0, waits: 0, met_close: false };
 }
 
 /// Gets the request served, or says why not.
@@ -57,7 +63,7 @@ pub async fn dispatch(
     payload: &mut Payload,
     deadline: Mono,
 ) -> Result<Received, Failure> {
-    let mut tried = Tried { members: 0, last: None, retries: 0, waits: 0 };
+    let mut tried = Tried::NOTHING;
     if let Some(resolution) = &exchange.resolution {
         resolution.state.pool.retries.request(exchange.begun);
     }
@@ -65,7 +71,8 @@ pub async fn dispatch(
         match pick(exchange, worker, tried.members) {
             Pick::Serve(in_flight, member) => {
                 exchange.note(|journal| journal.tries(member));
-                let attempt = send(exchange, worker, head, payload, in_flight, deadline).await;
+                let sending = Sending { deadline, fresh: tried.met_close };
+                let attempt = send(exchange, worker, head, payload, in_flight, sending).await;
                 exchange.note(|journal| journal.ended(how(&attempt)));
                 match attempt? {
                     Attempt::Received(received) => return Ok(received),
@@ -115,7 +122,7 @@ pub async fn hold(
     holding: &mut Holding,
     deadline: Mono,
 ) -> Result<InFlight, Failure> {
-    let tried = holding.tried.get_or_insert(Tried { members: 0, last: None, retries: 0, waits: 0 });
+    let tried = holding.tried.get_or_insert(Tried::NOTHING);
     loop {
         match pick(exchange, worker, tried.members) {
             Pick::Serve(in_flight, member) => {
@@ -169,9 +176,12 @@ fn again(
     failure: Failure,
     reason: &'static str,
 ) -> Result<(), Failure> {
-    // Who does not hold the version any more is not chosen before it does again, but may be asked to load it.
-    if reason != NOT_LOADED {
-        tried.members |= member;
+    match reason {
+        // Who does not hold the version any more is not chosen before it does again, but may be asked to load it.
+        NOT_LOADED => {}
+        // It may be well, and even the only one. From here on only fresh connections are used, so this comes once.
+        CLOSED => tried.met_close = true,
+        _ => tried.members |= member,
     }
     let failure = sooner(tried.last.as_ref(), failure);
     let Some(resolution) = &exchange.resolution else { return Err(failure) };

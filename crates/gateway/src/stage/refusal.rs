@@ -18,7 +18,7 @@ use holdfast_types::{Failure, FailureKind};
 
 use super::blame::Met;
 use super::reading::{Whole, read_whole};
-use super::send::{Attempt, NOT_LOADED, One, Received, ReceivedBody, broken, overdue};
+use super::send::{Attempt, CLOSED, NOT_LOADED, One, Received, ReceivedBody, broken, overdue};
 use crate::headers;
 use crate::pause;
 use crate::residency::words;
@@ -46,7 +46,7 @@ impl One<'_> {
         if status == StatusCode::REQUEST_TIMEOUT && conn.is_reused() {
             // It waited long enough for a request, and had not seen this one when it said so (RFC 9110, 15.5.9). Nearly always: so only what may run twice is sent again.
             self.count("transport_error");
-            return self.maybe_executed(broken("the replica closed the connection for its age"), "closed");
+            return self.maybe_executed(broken("the replica closed the connection for its age"), CLOSED);
         }
         let fields = response.headers().clone();
         let told = match read_whole(response.into_body(), ERROR_BODY, self.until).await {

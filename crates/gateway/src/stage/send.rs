@@ -76,6 +76,18 @@ pub enum Attempt {
 
 /// The reason of another attempt where the replica did not hold what it was believed to hold.
 pub const NOT_LOADED: &str = "not_loaded";
+/// The reason of another attempt where a connection that was kept had been closed: it says nothing of the replica, and another connection may serve.
+pub const CLOSED: &str = "closed";
+
+/// What an attempt knows of those before it.
+#[derive(Clone, Copy)]
+pub struct Sending {
+    /// When the request has to be answered.
+    pub deadline: Mono,
+    /// No connection that was kept is to be used: the others of its time may be closed as well.
+    pub fresh: bool,
+}
+
 /// Sends the request once.
 ///
 /// # Errors
@@ -86,11 +98,11 @@ pub async fn send(
     head: &Head,
     payload: &mut Payload,
     in_flight: InFlight,
-    deadline: Mono,
+    sending: Sending,
 ) -> Result<Attempt, Failure> {
-    let until = Clock::instant(deadline);
+    let until = Clock::instant(sending.deadline);
     let mut one = One { exchange, worker, head, in_flight, until };
-    let conn = match one.connect().await {
+    let conn = match one.connect(sending.fresh).await {
         Ok(conn) => conn,
         Err(attempt) => return attempt,
     };
@@ -107,19 +119,21 @@ pub(super) struct One<'a> {
 }
 
 impl One<'_> {
-    /// An idle connection at once, or a new one.
-    async fn connect(&mut self) -> Result<ReplicaConn<UpstreamBody>, Result<Attempt, Failure>> {
+    /// An idle connection at once, or a new one; with `fresh` always a new one.
+    async fn connect(&mut self, fresh: bool) -> Result<ReplicaConn<UpstreamBody>, Result<Attempt, Failure>> {
         let replica = self.in_flight.cell().replica.clone();
         self.exchange.replica = Some(replica.clone());
         let Some(resolution) = &self.exchange.resolution else { return Err(Err(overdue())) };
         let times = &resolution.state.pool.config.connections;
         let Some(pool) = replica.connections(self.worker.index) else { return Err(Err(overdue())) };
-        if let Some(conn) = pool.take_idle(times.idle) {
+        // None has been idle for less than no time.
+        let idle = if fresh { Duration::ZERO } else { times.idle };
+        if let Some(conn) = pool.take_idle(idle) {
             return Ok(conn);
         }
         // Waits for a turn if all are in use. Boxed: it is rare, and would make the future of every request larger.
         let begun = Clock::now();
-        let checked_out = Box::pin(until(self.until, pool.checkout(times.idle, times.connect))).await;
+        let checked_out = Box::pin(until(self.until, pool.checkout(idle, times.connect))).await;
         let had_turn = pool.has_turn();
         let now = Clock::now();
         self.exchange.wait += now.since(begun);
@@ -180,10 +194,12 @@ impl One<'_> {
                     return self.maybe_executed(broken("the replica broke the connection"), "broken");
                 };
                 payload.put_back(unsent.into_body());
-                if !conn.is_reused() {
-                    self.health(HealthEvent::TransportError);
+                let failure = broken("the replica closed the connection");
+                if conn.is_reused() {
+                    return Ok(Attempt::Again { failure, reason: CLOSED });
                 }
-                Ok(Attempt::Again { failure: broken("the replica closed the connection"), reason: "closed" })
+                self.health(HealthEvent::TransportError);
+                Ok(Attempt::Again { failure, reason: "connect" })
             }
             Err(_) => {
                 self.count("timeout");

@@ -95,6 +95,60 @@ async fn a_replica_that_closes_idle_connections_never_makes_a_request_run_twice(
     assert!(bad <= 100, "{bad} of 500 failed: closed connections are not noticed");
 }
 
+/// The gateway sleeps while requests come and its replica closes the connections that were kept. It finds the requests first, and connections that seem open.
+#[tokio::test]
+async fn a_request_that_meets_a_close_before_it_is_written_is_sent_on_a_fresh_connection_and_nobody_sees_it() {
+    const CLIENTS: usize = 16;
+    let stub = StubOptions { idle_close: Some(Duration::from_millis(500)), ..StubOptions::default() };
+    let pool = "    health: { fall: 1000 }\n    connections: { warm: 0 }\n    retries: { budget: 100 }";
+    let rig = Rig::with(Differs { stub, pool, top: "workers: 1", ..Differs::default() }, |_| None).await;
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        clients.push(rig.raw().await);
+    }
+    let mut first = rig.raw().await;
+    let (mut sent, mut broken, mut met) = (0, 0, 0.0);
+    for _ in 0..40 {
+        // Each has a connection of its own after this.
+        ask_together(&mut clients).await;
+        rig.gateway.proc.freeze();
+        // What wakes the worker is in its hands before it looks for the rest: a request that needs no replica.
+        first.write(head("GET /livez", "")).await;
+        for client in &mut clients {
+            client.write(post("")).await;
+        }
+        eventually("the replica to close", Duration::from_secs(30), async || {
+            (rig.stub.open_connections() == 0).then_some(())
+        })
+        .await;
+        rig.gateway.proc.thaw();
+        assert_eq!(first.answer("GET").await.unwrap().status, 200);
+        for client in &mut clients {
+            let answer = client.answer("POST").await.unwrap();
+            // A close that was still on its way when the request was written: whether it was read nobody can say.
+            let is_broken = answer.status == 502 && answer.text().contains("the replica broke the connection");
+            assert!(answer.status == 200 || is_broken, "{}", answer.text());
+            broken += usize::from(is_broken);
+        }
+        sent += 2 * CLIENTS;
+        met = rig.gateway.metrics().await.sum("holdfast_retries_total", &[("reason", "closed")]);
+        if met > 0.0 {
+            break;
+        }
+    }
+    assert!(met > 0.0, "no request met a close that was not seen yet");
+    assert_eq!(rig.stub.executions(), sent - broken, "each request that was answered was executed once");
+}
+
+async fn ask_together(clients: &mut [RawClient]) {
+    for client in &mut *clients {
+        client.write(post("")).await;
+    }
+    for client in clients {
+        assert_eq!(client.answer("POST").await.unwrap().status, 200);
+    }
+}
+
 #[tokio::test]
 async fn a_replica_that_breaks_the_protocol_after_the_body_executes_once() {
     for (n, broken) in [

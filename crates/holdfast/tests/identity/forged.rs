@@ -43,6 +43,39 @@ async fn forged_and_expired_tokens_by_the_thousand() {
     assert!(jwks.fetches() <= 3, "{}", jwks.fetches());
 }
 
+/// Names that strangers choose become no label: of keys, issuers, tenants and users; nor those that a good key names without need.
+#[tokio::test]
+async fn names_in_tokens_add_no_series() {
+    let (signer, _jwks, rig) = simple("").await;
+    let forger = Signer::ed();
+    let names = |number: usize| {
+        let name = format!("n{number}");
+        let (mut strange, mut foreign, mut user) = (claims_of(&name), claims_of(&name), claims_of(&name));
+        strange["iss"] = json!(format!("https://{name}.example"));
+        foreign["tenant"] = json!(name);
+        user["plan"] = json!(name);
+        [
+            (forger.token(&name, &claims()), 401),
+            (forger.token("k1", &strange), 401),
+            (signer.token("k1", &foreign), 403),
+            (signer.token("k1", &user), 200),
+        ]
+    };
+    let ask = async |number| {
+        for (token, status) in names(number) {
+            let _ = rig.infer(&token).await.expect(status);
+        }
+    };
+    ask(0).await;
+    let before = rig.gateway.metrics().await.names();
+    for number in 1..250 {
+        ask(number).await;
+    }
+    let after = rig.gateway.metrics().await.names();
+    let added: Vec<_> = after.difference(&before).collect();
+    assert!(added.is_empty(), "{added:?}");
+}
+
 #[tokio::test]
 async fn headers_that_bring_or_ask_for_something() {
     let (signer, jwks, rig) = simple("").await;

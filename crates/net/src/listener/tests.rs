@@ -44,6 +44,19 @@ async fn what_has_begun_is_accepted_after_no_more_is_taken() {
     assert_eq!(byte, *b"!");
 }
 
+/// A small answer must not wait for the acknowledgement of the one before.
+#[tokio::test]
+async fn nothing_is_held_back_until_an_acknowledgement_comes() {
+    let listener = bind(loopback()).unwrap();
+    let address = listener.address().unwrap();
+    let _first = Client::connect(address).unwrap();
+    assert!(listener.accept().await.0.nodelay().unwrap(), "accepted");
+    let _second = Client::connect(address).unwrap();
+    let waiting = listener.close();
+    assert_eq!(waiting.len(), 1);
+    assert!(waiting[0].0.nodelay().unwrap(), "taken at the close");
+}
+
 fn answer(stream: TcpStream) {
     stream.into_std().unwrap().write_all(b"!").unwrap();
 }
