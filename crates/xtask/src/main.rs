@@ -1,6 +1,6 @@
 //! Repository chores that need no tool but cargo and git.
 //!
-//! `cargo xtask tidy` checks the rules that no linter knows: who may depend on whom, banned text, file length, module docs, links between
+//! `cargo xtask tidy` checks the rules that no linter knows: who may depend on whom, banned text, licences, file length, module docs, links between
 //! documents. Each fault is printed as `file:line: rule: what`, and any fault ends the command with code 1. It changes no file, but for
 //! `cargo xtask counts update`, which writes a new baseline.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command prints")]
@@ -8,6 +8,7 @@
 mod counts;
 mod deps;
 mod layout;
+mod licences;
 mod links;
 mod lock;
 mod report;
@@ -28,7 +29,11 @@ const USAGE: &str = "usage: cargo xtask tidy | links | table | counts check FILE
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let outcome = match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-        ["tidy"] => Tree::read().and_then(|tree| Ok((tidy(&tree, &metadata()?), tree.len()))),
+        ["tidy"] => Tree::read().and_then(|tree| {
+            let mut faults = tidy(&tree, &metadata()?);
+            faults.extend(licences::check(&tree, &licensed()?));
+            Ok((faults, tree.len()))
+        }),
         ["links"] => Tree::read().map(|tree| (links::check(&tree), tree.len())),
         ["table"] => {
             print!("{}", deps::markdown());
@@ -102,20 +107,39 @@ fn finish(mut faults: Vec<Fault>, files: usize) -> ExitCode {
 }
 
 fn metadata() -> Result<serde_json::Value, String> {
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
-    let output = Command::new(cargo).args(["metadata", "--no-deps", "--format-version", "1"]).output();
-    let output = output.map_err(|e| format!("cannot run cargo metadata: {e}"))?;
-    if !output.status.success() {
-        return Err(format!("cargo metadata: {}", String::from_utf8_lossy(&output.stderr)));
-    }
-    serde_json::from_slice(&output.stdout).map_err(|e| format!("cargo metadata printed no JSON: {e}"))
+    let printed = cargo(&["metadata", "--no-deps", "--format-version", "1"])?;
+    serde_json::from_str(&printed).map_err(|e| format!("cargo metadata printed no JSON: {e}"))
 }
 
 /// The names of all packages that some build has: of any feature, for any platform.
 fn built() -> Option<Vec<String>> {
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let every = ["tree", "--workspace", "--all-features", "--target", "all", "-e", "normal,build,dev"];
-    let output = Command::new(cargo).args(every).args(["--prefix", "none", "--format", "{p}"]).output().ok()?;
-    let text = output.status.success().then(|| String::from_utf8(output.stdout).ok()).flatten()?;
+    let text = cargo(&[&every[..], &["--prefix", "none", "--format", "{p}"]].concat()).ok()?;
     Some(text.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect())
+}
+
+/// The packages of all builds for this platform, each behind its licence and a bar.
+fn licensed() -> Result<String, String> {
+    cargo(&[
+        "tree",
+        "--workspace",
+        "--all-features",
+        "-e",
+        "normal,build,dev",
+        "--prefix",
+        "none",
+        "--format",
+        "{l}|{p}",
+    ])
+}
+
+/// What cargo prints.
+fn cargo(arguments: &[&str]) -> Result<String, String> {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let what = format!("cargo {}", arguments.first().unwrap_or(&""));
+    let output = Command::new(cargo).args(arguments).output().map_err(|e| format!("cannot run {what}: {e}"))?;
+    if !output.status.success() {
+        return Err(format!("{what}: {}", String::from_utf8_lossy(&output.stderr)));
+    }
+    String::from_utf8(output.stdout).map_err(|e| format!("{what} printed no text: {e}"))
 }
